@@ -1,0 +1,130 @@
+#ifndef HOSTKV_BENCH_ENGINE_ENGINE_H_
+#define HOSTKV_BENCH_ENGINE_ENGINE_H_
+
+// The reference engine: a faithful small model of vLLM's scheduler, block pool and model runner, without weights.
+//
+// Purpose: the engine on which HostKV is developed, proven and benchmarked. Its "model" writes into every row of every
+// block bytes that are a function of (token prefix, group, rank, row), folds a recurrent state over the tokens, and
+// before each forward checks every byte that attention would read and every state that it would continue from. A wrong,
+// stale, torn or foreign byte is counted at the step in which a real model would have produced a wrong token.
+// Thread-safety: one thread. Forwards run on one HostStream per rank (its compute stream), copies on the backends'
+// threads. Ownership: owns its device memory, block pool, connector (scheduler side and one worker per rank). Failure:
+// create() answers kInvalidArgument for a config out of range; calls for unknown requests kNotFound. A wrong byte is
+// not an error of a call: it is in EngineStats::bytes_wrong and first_wrong.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hostkv/connector.h"
+#include "hostkv/geometry.h"
+#include "hostkv/metrics.h"
+#include "hostkv/options.h"
+#include "hostkv/status.h"
+#include "hostkv/types.h"
+
+namespace hostkv::bench {
+
+enum class CheckBytes : std::uint8_t { kAll, kSampled, kOff };  // kSampled: every 16th request, chosen by its id
+
+// Faults that a run plants on purpose, to show that the check sees them (the negative control).
+enum class Plant : std::uint8_t {
+  kNone,
+  kCorruptByte,         // one byte of the host pool of one rank is flipped between store and load
+  kSwapBlocks,          // a load copies two slots into each other's targets
+  kStoreBeforeCompute,  // a store copies its source before the forward that fills it has run
+  kLoadBeforeLanded,    // a load is reported done before its bytes have moved
+};
+
+struct EngineConfig {
+  GeometrySpec geometry;                   // page_bytes is ignored: payload_bytes decides
+  std::int64_t num_device_blocks = 0;      // usable blocks beside the null block; 1 ..
+  std::int64_t max_batched_tokens = 8192;  // token budget of a step
+  std::int64_t max_running_requests = 64;
+  std::int64_t payload_bytes = 8;  // written per row and group: 1 .. 4096; a recurrent state has 8 x payload_bytes
+  CheckBytes check = CheckBytes::kAll;
+  bool offload = true;         // false: no connector at all
+  ConnectorOptions connector;  // cpu_bytes_to_use(_per_rank) counts bytes of the payload
+  std::uint64_t seed = 1;      // of the payload function
+  Plant plant = Plant::kNone;
+};
+
+// Bytes of one block of each group on one rank under `config.payload_bytes`, [num_groups]; what a host slot of that
+// group holds.
+std::vector<std::int64_t> payload_block_bytes(const EngineConfig& config);
+// The host budget per rank that holds exactly `num_blocks` blocks of the largest group.
+std::int64_t host_bytes_for_blocks(const EngineConfig& config, std::int64_t num_blocks);
+
+struct RequestSpec {
+  std::vector<std::int32_t> prompt_tokens;  // at least 1
+  std::int64_t max_new_tokens = 1;          // >= 1; output tokens are a function of the prompt (deterministic)
+  bool skip_reading_cache = false;
+};
+
+// One entry per finished or aborted request.
+struct RequestReport {
+  RequestId id;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t device_hit_tokens = 0;  // of the first admission
+  std::int64_t host_hit_tokens = 0;    // of the first admission; 0 where the load failed
+  std::int64_t computed_tokens = 0;    // prompt tokens that a forward computed at the first admission
+  std::int64_t num_preemptions = 0;
+  std::int64_t failed_loads = 0;
+  bool aborted = false;
+};
+
+struct WrongByte {  // the first mismatch of a run
+  RequestId request;
+  GroupIndex group;
+  std::int64_t rank = 0;
+  std::int64_t position = 0;  // token, or the boundary of a state
+  std::string what;           // for people: expected and found
+};
+
+struct EngineStats {
+  std::int64_t steps = 0;
+  std::int64_t bytes_checked = 0;
+  std::int64_t bytes_wrong = 0;
+  std::optional<WrongByte> first_wrong;
+  std::int64_t computed_tokens = 0;
+  std::int64_t preemptions = 0;
+  std::int64_t free_device_blocks = 0;    // cached or not, owned by no request and not pinned
+  std::int64_t pinned_device_blocks = 0;  // by the connector
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(EngineConfig config);
+  virtual ~Engine() = default;
+
+  virtual Result<RequestId> add_request(RequestSpec spec) = 0;
+  virtual Status abort_request(RequestId id) = 0;  // any state; idempotent for finished ones
+  // One scheduler step on all ranks. Also when nothing is left to run: polls the connector.
+  virtual Status step() = 0;
+  // Steps until no request and no connector work is left. kDeadlineExceeded with the state of every request after
+  // `max_steps` steps without progress: nothing hangs.
+  virtual Status run_until_idle(std::int64_t max_steps = 1'000'000) = 0;
+  [[nodiscard]] virtual bool idle() const = 0;
+
+  // Drops every cached block of the device (prefix cache only); running requests keep theirs.
+  virtual void evict_device_cache() = 0;
+  // vLLM's reset: device cache and, where asked, the connector's. False: something is in flight or owned, ask again.
+  virtual bool reset_prefix_cache(bool reset_connector) = 0;
+
+  // Reports of requests that ended since the last call, in the order they ended.
+  virtual std::vector<RequestReport> take_reports() = 0;
+  [[nodiscard]] virtual EngineStats stats() const = 0;
+  [[nodiscard]] virtual SchedulerMetrics scheduler_metrics() const = 0;  // zeros without offload
+  [[nodiscard]] virtual const Geometry& geometry() const = 0;
+  // R15 on device and host: free + owned + pinned = all blocks on the device, and
+  // SchedulerConnector::check_conservation.
+  [[nodiscard]] virtual Status check_conservation() const = 0;
+};
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_ENGINE_ENGINE_H_

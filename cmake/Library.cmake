@@ -1,0 +1,18 @@
+# hostkv_library(folder DEPENDS public targets... PRIVATE_LIBS targets... SOURCES files...): the target hostkv_<folder>.
+# BOOTSTRAP: files that do not exist yet are left out.
+function(hostkv_library folder)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE_LIBS;SOURCES" ${ARGN})
+  set(sources)
+  foreach(s ${ARG_SOURCES})
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${s})
+      list(APPEND sources ${s})
+    endif()
+  endforeach()
+  if(NOT sources)
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
+  endif()
+  add_library(hostkv_${folder} STATIC ${sources})
+  target_include_directories(hostkv_${folder} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(hostkv_${folder} PUBLIC ${ARG_DEPENDS} PRIVATE hostkv_warnings ${ARG_PRIVATE_LIBS})
+endfunction()

@@ -1,0 +1,219 @@
+#ifndef HOSTKV_INCLUDE_HOSTKV_CONNECTOR_H_
+#define HOSTKV_INCLUDE_HOSTKV_CONNECTOR_H_
+
+// The connector: what an engine calls. A scheduler side (one per engine) and a worker side (one per rank) that share no
+// memory; step metadata goes down once a step, job results come up.
+//
+// One step of an engine, in order:
+//   scheduler: match_prefix / on_blocks_allocated for requests that are admitted, then build_step_metadata(StepInput)
+//   every worker: bind_step(metadata), start_loads(), [the forward is launched], start_stores(), poll()
+//   scheduler: on_worker_results(results of all ranks), take_load_outcomes()
+// Loads are asynchronous always: a request whose load is in flight must not be scheduled until its outcome has arrived.
+//
+// Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hostkv/geometry.h"
+#include "hostkv/kv_layout.h"
+#include "hostkv/metrics.h"
+#include "hostkv/options.h"
+#include "hostkv/status.h"
+#include "hostkv/transfer_backend.h"
+#include "hostkv/types.h"
+
+namespace hostkv {
+
+// The block table of one group of one request, by block index. Null blocks stand for what is not needed any more.
+using GroupTable = std::span<const BlockId>;
+
+// What the connector asks of the engine's block pool. The engine implements it; called only from inside
+// SchedulerConnector calls, on the same thread. Must not call back into the connector.
+class EngineBlocks {
+ public:
+  virtual ~EngineBlocks() = default;
+  // Keeps the blocks from being handed out or overwritten. Counted: each pin is undone by one unpin. Never the null
+  // block.
+  virtual void pin(std::span<const BlockId> blocks) = 0;
+  // Undoes pin(); a block of no owner goes back to the free queue, the first of the list to be evicted first.
+  virtual void unpin(std::span<const BlockId> blocks) = 0;
+  // The request's current table of one group, valid until the next call. Empty for an unknown request.
+  [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
+};
+
+// What one rank can hold. Made by its worker at registration, carried to the scheduler side by the engine (R16).
+struct WorkerCapacity {
+  RankIndex rank;
+  std::uint64_t num_slabs = 0;
+  std::int64_t slab_bytes = 0;
+  std::vector<std::uint32_t> slots_per_slab;  // [num_groups]; 0 for groups that are not offloadable
+  std::uint64_t fingerprint = 0;              // Geometry::fingerprint of the worker; must equal the scheduler's
+};
+
+struct RequestInfo {
+  RequestId id;
+  std::int64_t num_prompt_tokens = 0;
+  bool skip_reading_cache = false;  // lookups answer 0 (prompt log-probs); stores go on
+};
+
+struct MatchResult {
+  enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };  // kRetry: ask again next step
+  Kind kind = Kind::kMiss;
+  std::int64_t num_external_tokens =
+      0;  // beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4)
+};
+
+// A request that runs in this step.
+struct ScheduledRequest {
+  RequestId id;
+  std::int64_t num_computed_tokens = 0;   // before this step
+  std::int64_t num_scheduled_tokens = 0;  // this step's accepted tokens: known to the scheduler, no drafts (R7)
+};
+
+// After this step's forward, `block` holds the recurrent state of `group` after exactly `boundary_tokens` tokens of the
+// request.
+struct BoundaryHandOff {
+  RequestId id;
+  GroupIndex group;
+  BlockId block;
+  std::int64_t boundary_tokens = 0;
+};
+
+struct StepInput {
+  std::span<const ScheduledRequest> scheduled;
+  std::span<const BoundaryHandOff> hand_offs;
+  std::span<const RequestId> preempted;  // since the last step; their tables are void
+};
+
+struct FailedBlock {
+  GroupIndex group;
+  BlockId block;
+  friend bool operator==(const FailedBlock&, const FailedBlock&) = default;
+};
+
+// What one rank says of one job. Results of different ranks may arrive in different steps.
+struct JobResult {
+  std::uint64_t epoch = 0;
+  JobId job;
+  RankIndex rank;
+  StatusCode status = StatusCode::kOk;
+  std::vector<FailedBlock> failed;  // empty with a status other than kOk: all blocks of the job
+};
+
+// The end of a request's load, on all ranks. Not kOk: nothing of it may be used, the request looks up again.
+struct LoadOutcome {
+  RequestId request;
+  StatusCode status = StatusCode::kOk;
+};
+
+// Thread-safety: one thread, the engine's scheduler thread.
+// Ownership: `blocks` is the engine's and must outlive the connector. Everything passed in is copied.
+// Cost: match_prefix is proportional to the hit, build_step_metadata to what changed; neither waits for a copy or a
+// lock. Failure: a call for an unknown request answers kNotFound, one in the wrong order kFailedPrecondition; both
+// change nothing.
+class SchedulerConnector {
+ public:
+  // kInvalidArgument: options out of range, num_ranks < 1.
+  static Result<std::unique_ptr<SchedulerConnector>> create(Geometry geometry, ConnectorOptions options,
+                                                            std::int64_t num_ranks, EngineBlocks& blocks);
+  virtual ~SchedulerConnector() = default;
+
+  // Once per rank, before its first step. Lookups answer 0 and nothing is stored until every rank has reported.
+  // kInvalidArgument: rank out of range, another fingerprint, too small for one boundary set (the message says how much
+  // is needed). kFailedPrecondition: the rank has reported already.
+  virtual Status on_worker_capacity(const WorkerCapacity& capacity) = 0;
+
+  // kFailedPrecondition: the id is alive already. kInvalidArgument: num_prompt_tokens < 1.
+  virtual Status add_request(const RequestInfo& request) = 0;
+  // Appends prefix hashes: hash i covers tokens [0, (i + 1) * hash_block_tokens). `hashes` is [n, hash_size_bytes],
+  // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
+  virtual Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) = 0;
+
+  // The longest boundary behind the local (device) hit that the host can serve. Drops an earlier promise to this
+  // request first. `num_local_tokens` must be a multiple of the scheduler block.
+  virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
+  // The request owns its blocks now. `tables` is its complete table of every group [num_groups]. num_external_tokens is
+  // the promised number (a load job is planned, its targets pinned) or 0 (the promise is dropped). kInvalidArgument for
+  // anything else.
+  virtual Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
+                                     std::int64_t num_external_tokens) = 0;
+  // Drops the promise, if there is one. A no-op otherwise.
+  virtual Status cancel_match(RequestId id) = 0;
+
+  // Once a step, also when nothing is scheduled. The bytes go to every worker.
+  virtual Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) = 0;
+
+  // Results in any order, repeated, late or unknown: what does not fit is counted and ignored.
+  virtual void on_worker_results(std::span<const JobResult> results) = 0;
+  // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
+  virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
+
+  // Finished or aborted, in any state; idempotent (R14). Blocks of the request that are being copied stay pinned until
+  // the copies end. `num_computed_tokens`: positions written by a forward pass.
+  virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens) = 0;
+
+  // Forgets every stored block at once. True: nothing is in flight any more; false: copies of before still run (call
+  // again later).
+  virtual bool reset() = 0;
+  // Work is queued or in flight: the engine must keep stepping although no request is left.
+  [[nodiscard]] virtual bool has_pending_work() const = 0;
+  // Pins drained, everything later answers kUnavailable. Idempotent.
+  virtual void shutdown() = 0;
+
+  [[nodiscard]] virtual SchedulerMetrics metrics() const = 0;
+  [[nodiscard]] virtual std::uint64_t epoch() const = 0;
+  [[nodiscard]] virtual const Geometry& geometry() const = 0;
+  // R15: slots free + cached + pinned = capacity, index and policy agree. kInternal with the difference. O(slots): for
+  // tests.
+  [[nodiscard]] virtual Status check_conservation() const = 0;
+};
+
+struct WorkerSpec {
+  RankIndex rank;
+  std::int64_t num_ranks = 1;
+};
+
+// Thread-safety: one thread, the worker's step thread. Copies run on the backend's threads.
+// Ownership: owns its host pool and the backend. The regions of the layout are the engine's and must stay until
+// shutdown(). Cost: each call is O(blocks of this step); none waits for a copy, except wait_idle and shutdown. Failure:
+// garbage metadata is refused whole with kInvalidArgument and changes nothing.
+class WorkerConnector {
+ public:
+  static Result<std::unique_ptr<WorkerConnector>> create(Geometry geometry, ConnectorOptions options, WorkerSpec spec,
+                                                         std::unique_ptr<TransferBackend> backend);
+  virtual ~WorkerConnector() = default;
+
+  // Once. Validates the layout, maps the host pool within its budget (R17). The answer goes to
+  // SchedulerConnector::on_worker_capacity.
+  virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
+
+  // Decodes this step's metadata. kFailedPrecondition: not registered, or the step before was not polled.
+  // kInvalidArgument: not a message of this version, cut, trailing bytes, a group, block or slot out of range, a job
+  // twice, not newer than the last step.
+  virtual Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) = 0;
+  // Submits the loads of the bound step, ordered after what was issued on the compute stream so far.
+  virtual Status start_loads() = 0;
+  // Submits the stores, ordered after the forward. Call it behind the launch of the forward; poll() does where it was
+  // not called.
+  virtual Status start_stores() = 0;
+  // Results since the last poll; ends the step.
+  virtual Result<std::vector<JobResult>> poll() = 0;
+
+  // Until no copy is in flight; for engines that must not go on, and for tests. kDeadlineExceeded after `timeout`.
+  virtual Status wait_idle(std::chrono::nanoseconds timeout) = 0;
+  // Drains, unregisters, frees the pool. Later calls answer kUnavailable. Idempotent. On kDeadlineExceeded the pool
+  // stays mapped.
+  virtual Status shutdown(std::chrono::nanoseconds timeout) = 0;
+
+  [[nodiscard]] virtual WorkerMetrics metrics() const = 0;
+};
+
+}  // namespace hostkv
+
+#endif  // HOSTKV_INCLUDE_HOSTKV_CONNECTOR_H_
