@@ -10,7 +10,6 @@ set(hostkv_arrows_connector recovery offload geometry base headers)
 
 function(hostkv_check_arrows)
   foreach(folder headers base geometry offload recovery kernels connector)
-    get_target_property(type hostkv_${folder} TYPE)
     set(linked "")
     foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
       get_target_property(value hostkv_${folder} ${property})
