@@ -20,6 +20,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/hostkvConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/hostkvConfig.cmake ${PROJECT_BINARY_DIR}/hostkvConfigVersion.cmake
   cmake/SystemLibraries.cmake DESTINATION ${hostkv_package_dir})
 
-if(TARGET hostkv)
-  install(TARGETS hostkv RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET hostkv_tool)
+  install(TARGETS hostkv_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

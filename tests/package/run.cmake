@@ -44,3 +44,6 @@ endif()
 if(EXISTS ${prefix}/bin/hostkv)
   run(${prefix}/bin/hostkv --help)
 endif()
+
+# One executable of that name in a build folder is enough.
+file(REMOVE_RECURSE ${WORK_DIR})
