@@ -77,7 +77,9 @@ class Parser {
   CLI::App* app_of(const CommandInfo& info) {
     CLI::App* app = &app_;
     for (const std::string& word : words_of(info.name)) {
-      CLI::App* next = app->get_subcommand_no_throw(word);
+      const auto named = [&word](const CLI::App* sub) { return sub->get_name() == word; };
+      const std::vector<CLI::App*> known = app->get_subcommands(named);
+      CLI::App* next = known.empty() ? nullptr : known.front();
       if (next == nullptr) {
         next = app->add_subcommand(word, "Runs that prove a property, by name");
         prepare(*next);

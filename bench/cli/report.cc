@@ -40,12 +40,14 @@ void Table::write(std::ostream& out) const {
 }
 
 std::string with_commas(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  const std::int64_t first = value < 0 ? 1 : 0;
-  for (auto place = static_cast<std::int64_t>(digits.size()) - 3; place > first; place -= 3) {
-    digits.insert(static_cast<std::size_t>(place), ",");
+  const std::string digits = std::to_string(value);
+  const std::size_t first = value < 0 ? 1 : 0;
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 std::string fixed(double value, int digits) {

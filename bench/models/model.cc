@@ -82,7 +82,7 @@ class ObjectReader {
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
-  static std::string quoted(const char* key) { return "\"" + std::string(key) + "\""; }
+  static std::string quoted(const char* key) { return std::string("\"").append(key).append("\""); }
   const json* find(const char* key, bool required) {
     const auto found = object_.find(key);
     if (found != object_.end()) return &*found;

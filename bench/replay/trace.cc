@@ -25,7 +25,7 @@ std::string shown(const json& value) {
 
 // An error text; empty: all is well.
 std::string read_count(const json& object, const char* key, std::int64_t max, std::int64_t& value) {
-  const std::string quoted = "\"" + std::string(key) + "\"";
+  const std::string quoted = std::string("\"").append(key).append("\"");
   const auto found = object.find(key);
   if (found == object.end()) {
     return "field " + quoted + " is missing; needed: timestamp, input_length, output_length, hash_ids";
