@@ -53,6 +53,9 @@ class Parser {
     } catch (const CLI::CallForHelp&) {
       line.shown = app_.help();
       return line;
+    } catch (const CLI::ArgumentMismatch& mismatch) {
+      return error(StatusCode::kInvalidArgument,
+                   first_line(mismatch.what()) + "; allowed: each option once, with one value (a list has commas)");
     } catch (const CLI::ParseError& failure) {
       return error(StatusCode::kInvalidArgument, first_line(failure.what()) + hint_for_help());
     }
@@ -148,12 +151,14 @@ class Parser {
     for (const std::string& name : names) allowed += (allowed.empty() ? "" : ", ") + name;
     const std::string what = &app == &app_ ? "command" : app.get_name();
     if (extras.empty()) return Status(StatusCode::kInvalidArgument, "no " + what + " given; allowed: " + allowed);
-    const std::string kind = extras.front().starts_with('-') ? "option before a " + what : what;
+    if (extras.front().starts_with('-')) {
+      return Status(StatusCode::kInvalidArgument,
+                    "option " + extras.front() + " stands before the " + what + "; allowed: hostkv COMMAND [options]");
+    }
     const std::string_view nearest = nearest_name(extras.front(), views);
     return Status(StatusCode::kInvalidArgument,
-                  "unknown " + kind + " \"" + extras.front() + "\"" +
-                      (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
-                      "; allowed: " + allowed);
+                  "unknown " + what + " \"" + extras.front() + "\"; " +
+                      (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") + "allowed: " + allowed);
   }
 
   Status not_known(const Command& command, const std::vector<std::string>& extras) {

@@ -45,7 +45,9 @@ std::int64_t least_cached_blocks(const GeometrySpec& spec, std::int64_t tokens, 
 
 std::int64_t most_blocks(const GeometrySpec& spec, std::int64_t tokens) {
   std::int64_t blocks = 0;
-  for (const KvCacheGroup& group : spec.groups) blocks += cdiv(tokens + 1, span_of(spec, group)) + 1;
+  for (const KvCacheGroup& group : spec.groups) {
+    blocks += group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(spec, group)) + 1;
+  }
   return blocks;
 }
 
