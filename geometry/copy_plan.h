@@ -12,7 +12,7 @@ namespace hostkv {
 
 // One block on the device and the first byte of its slot in the host pool.
 struct BlockPair {
-  BlockId block;
+  BlockId block{};
   std::int64_t host_offset_bytes = 0;
 };
 

@@ -129,7 +129,7 @@ class SchedulerConnector {
   // is needed). kFailedPrecondition: the rank has reported already.
   virtual Status on_worker_capacity(const WorkerCapacity& capacity) = 0;
 
-  // kFailedPrecondition: the id is alive already. kInvalidArgument: num_prompt_tokens < 1.
+  // kFailedPrecondition: the id is alive already, or its last load still runs. kInvalidArgument: num_prompt_tokens < 1.
   virtual Status add_request(const RequestInfo& request) = 0;
   // Appends prefix hashes: hash i covers tokens [0, (i + 1) * hash_block_tokens). `hashes` is [n, hash_size_bytes],
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
@@ -154,7 +154,7 @@ class SchedulerConnector {
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
 
-  // Finished or aborted, in any state; idempotent (R14). Blocks of the request that are being copied stay pinned until
+  // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the request that are being copied stay pinned until
   // the copies end. `num_computed_tokens`: positions written by a forward pass.
   virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens) = 0;
 
@@ -163,7 +163,7 @@ class SchedulerConnector {
   virtual bool reset() = 0;
   // Work is queued or in flight: the engine must keep stepping although no request is left.
   [[nodiscard]] virtual bool has_pending_work() const = 0;
-  // Pins drained, everything later answers kUnavailable. Idempotent.
+  // Pins drained, everything later answers kUnavailable. Idempotent. The workers are shut down first: they may still be copying.
   virtual void shutdown() = 0;
 
   [[nodiscard]] virtual SchedulerMetrics metrics() const = 0;

@@ -45,7 +45,7 @@ std::optional<GroupKind> group_kind_from_name(std::string_view name);
 
 // Layers that share block tables.
 struct KvCacheGroup {
-  std::string name;  // for messages; empty: "group <index>"
+  std::string name{};  // for messages; empty: "group <index>"
   GroupKind kind = GroupKind::kFullAttention;
   std::int64_t block_tokens = 0;  // tokens of one block on one rank, > 0
   bool sharded = false;           // DCP deals the tokens of a block out over the ranks (full attention and MLA only)
@@ -81,13 +81,13 @@ std::int64_t required_interleave_tokens(std::int64_t requested_tokens, std::int6
                                         const std::vector<ConnectorCapabilities>& connectors);
 
 struct GeometrySpec {
-  std::vector<KvCacheGroup> groups;
-  ParallelLayout parallel;
+  std::vector<KvCacheGroup> groups{};
+  ParallelLayout parallel{};
   std::optional<std::int64_t>
-      hash_block_tokens;  // tokens of one prefix hash; nullopt: the gcd of the spans, as the engine chooses
+      hash_block_tokens{};  // tokens of one prefix hash; nullopt: the gcd of the spans, as the engine chooses
   bool prefix_caching = true;
-  bool connector = true;          // a KV connector is configured (with neither, hashes are per scheduler block)
-  std::optional<bool> fine_hits;  // nullopt: where the engine has them; false: boundaries on the scheduler block only
+  bool connector = true;            // a KV connector is configured (with neither, hashes are per scheduler block)
+  std::optional<bool> fine_hits{};  // nullopt: where the engine has them; false: boundaries on the scheduler block only
 };
 
 // Half-open range of block indices of one group. first == end: nothing.
@@ -100,7 +100,7 @@ struct BlockIndexRange {
 
 // What a lookup must see in one group to answer boundary B.
 struct LookupNeed {
-  BlockIndexRange blocks;
+  BlockIndexRange blocks{};
   // Where the last of these keys ends: B, or for a group that drops B plus the dropped unit. The key of block i of
   // `blocks` is the prefix hash at (i + 1) * span, that of the last one at tail_boundary_tokens.
   std::int64_t tail_boundary_tokens = 0;

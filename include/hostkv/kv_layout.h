@@ -32,11 +32,11 @@ struct KvBlockRange {
 
 struct KvLayout {
   std::int64_t num_blocks = 0;  // the null block included; ids 0 .. num_blocks - 1
-  std::vector<KvRegion> regions;
+  std::vector<KvRegion> regions{};
   // [num_groups][ranges of a block]. Groups may overlay each other (a block belongs to one group at a time); the ranges
   // of one group must not overlap, neither within a block nor between blocks. Empty for groups that are not
   // offloadable.
-  std::vector<std::vector<KvBlockRange>> groups;
+  std::vector<std::vector<KvBlockRange>> groups{};
 
   // Every range inside its region for every block, no two ranges of a group overlap, and the sizes of a group's ranges
   // add up to its page_bytes (where the geometry knows it). kInvalidArgument otherwise.

@@ -1,0 +1,51 @@
+#ifndef HOSTKV_BENCH_CONFORMANCE_VECTOR_CASE_H_
+#define HOSTKV_BENCH_CONFORMANCE_VECTOR_CASE_H_
+
+// One line of a vector file, checked and without JSON, and the steps between text and answer.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hostkv/geometry.h"
+#include "hostkv/status.h"
+
+namespace hostkv::bench {
+
+enum class VectorKind : std::uint8_t { kResolve, kNeeds, kSlots };
+inline constexpr std::array<std::string_view, 3> kVectorKindNames = {"resolve", "needs", "slots"};
+
+struct VectorCase {
+  std::string id;
+  VectorKind kind = VectorKind::kResolve;
+  GeometrySpec spec;
+  GroupIndex group;                     // needs, slots: inside spec.groups
+  std::int64_t boundary_tokens = 0;     // needs: >= 0
+  std::vector<std::int64_t> table;      // slots: block ids
+  std::vector<std::int64_t> positions;  // slots: >= 0
+  std::vector<std::int64_t> lengths;    // slots: >= 0
+  std::string expect;                   // canonical JSON text; of a refusal only {"error":true}
+  std::string expect_shown;             // with everything that the line says
+};
+
+struct VectorAnswer {
+  std::string text;   // to compare with VectorCase::expect
+  std::string shown;  // with the reason of a refusal
+};
+
+// The text of "unknown kind": what is known, and the nearest name.
+std::string unknown_name_message(std::string_view what, std::string_view name, std::string_view known_names,
+                                 std::string_view nearest);
+
+// What a line says its kind is, or why the line is no JSON object with a kind.
+Result<std::string> read_kind(std::string_view line);
+// REQUIRES: read_kind(line) succeeded with the name of `kind`.
+Result<VectorCase> read_case(std::string_view line, VectorKind kind);
+// Asks the library. kInvalidArgument for a question that no geometry can answer (a position behind the table).
+Result<VectorAnswer> answer_case(const VectorCase& question);
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_CONFORMANCE_VECTOR_CASE_H_

@@ -1,0 +1,273 @@
+#include "hostkv/options.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/nearest_name.h"
+
+namespace hostkv {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxCopyThreads = 64;
+constexpr double kMinTimeoutSeconds = 0.001;
+constexpr double kMaxTimeoutSeconds = 86400;
+constexpr std::size_t kMaxNamespaceBytes = 256;
+
+// One row of the table: what people read, and how the value goes in and out.
+struct Row {
+  OptionInfo info;
+  Status (*set)(ConnectorOptions& options, const Json& value);
+  Json (*get)(const ConnectorOptions& options);
+  Status (*check)(const ConnectorOptions& options);
+};
+
+Status out_of_range(std::string_view name, const std::string& value, std::string_view range) {
+  return {StatusCode::kInvalidArgument, std::string(name) + " is " + value + "; allowed: " + std::string(range)};
+}
+
+Status wrong_type(const OptionInfo& info, const Json& value) {
+  return {StatusCode::kInvalidArgument, std::string(info.name) + " is " + value.dump() + " (" +
+                                            std::string(value.type_name()) + "); a " + std::string(info.type) +
+                                            " is needed, allowed: " + std::string(info.range)};
+}
+
+constexpr OptionInfo kBytesInfo = {
+    "cpu_bytes_to_use",
+    "size",
+    "bytes",
+    "8GiB",
+    "1 .. 1024TiB",
+    "Host memory for KV over all ranks of one engine, a number of bytes or text such as \"64GiB\"."};
+constexpr OptionInfo kBytesPerRankInfo = {"cpu_bytes_to_use_per_rank",
+                                          "size",
+                                          "bytes",
+                                          "unset",
+                                          "1 .. 1024TiB",
+                                          "Host memory for KV of one rank; wins over cpu_bytes_to_use when set."};
+constexpr OptionInfo kStoreModeInfo = {
+    "store_mode", "one of", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
+constexpr OptionInfo kPolicyInfo = {
+    "eviction_policy",
+    "one of",
+    "",
+    "lru",
+    "lru",
+    "What leaves a full host pool first. lru: the least recently used, a chain's tail before its head."};
+constexpr OptionInfo kThreadsInfo = {
+    "copy_threads", "integer", "threads", "2", "1 .. 64", "Threads of one rank that share the copies of one job."};
+constexpr OptionInfo kTimeoutInfo = {"transfer_timeout_seconds",
+                                     "number",
+                                     "seconds",
+                                     "30",
+                                     "0.001 .. 86400",
+                                     "A transfer that has not started after this long is given up: a store is dropped, "
+                                     "a load fails and is computed again."};
+constexpr OptionInfo kNamespaceInfo = {
+    "cache_namespace",
+    "string",
+    "",
+    "",
+    "at most 256 bytes",
+    "Separates caches that must never meet although their geometry is equal: model, weights, engine version."};
+
+Status set_size(const OptionInfo& info, const Json& value, std::int64_t& bytes) {
+  if (value.is_number_integer() &&
+      !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxBytes))) {
+    bytes = value.get<std::int64_t>();
+    return {};
+  }
+  if (value.is_number_unsigned()) {
+    return out_of_range(info.name, value.dump(), info.range);
+  }
+  if (!value.is_string()) {
+    return wrong_type(info, value);
+  }
+  const Result<std::int64_t> parsed = parse_size_bytes(value.get<std::string>());
+  if (!parsed) {
+    return {StatusCode::kInvalidArgument, std::string(info.name) + ": " + parsed.error().message()};
+  }
+  bytes = *parsed;
+  return {};
+}
+
+Status check_size(const OptionInfo& info, std::int64_t bytes) {
+  return bytes >= 1 && bytes <= kMaxBytes ? Status() : out_of_range(info.name, std::to_string(bytes), info.range);
+}
+
+// `value` must be the one name there is; others come with the features behind them.
+Status set_only_name(const OptionInfo& info, const Json& value, std::string_view only) {
+  if (!value.is_string()) {
+    return wrong_type(info, value);
+  }
+  return value.get<std::string>() == only ? Status() : out_of_range(info.name, value.dump(), info.range);
+}
+
+constexpr std::array<Row, 7> kRows = {{
+    {kBytesInfo, [](ConnectorOptions& o, const Json& v) { return set_size(kBytesInfo, v, o.cpu_bytes_to_use); },
+     [](const ConnectorOptions& o) { return Json(o.cpu_bytes_to_use); },
+     [](const ConnectorOptions& o) { return check_size(kBytesInfo, o.cpu_bytes_to_use); }},
+    {kBytesPerRankInfo,
+     [](ConnectorOptions& o, const Json& v) {
+       if (v.is_null()) {
+         o.cpu_bytes_to_use_per_rank.reset();
+         return Status();
+       }
+       return set_size(kBytesPerRankInfo, v, o.cpu_bytes_to_use_per_rank.emplace());
+     },
+     [](const ConnectorOptions& o) {
+       return o.cpu_bytes_to_use_per_rank ? Json(*o.cpu_bytes_to_use_per_rank) : Json(nullptr);
+     },
+     [](const ConnectorOptions& o) {
+       return o.cpu_bytes_to_use_per_rank ? check_size(kBytesPerRankInfo, *o.cpu_bytes_to_use_per_rank) : Status();
+     }},
+    {kStoreModeInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kStoreModeInfo, v, "eager"); },
+     [](const ConnectorOptions&) { return Json("eager"); }, [](const ConnectorOptions&) { return Status(); }},
+    {kPolicyInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kPolicyInfo, v, "lru"); },
+     [](const ConnectorOptions&) { return Json("lru"); }, [](const ConnectorOptions&) { return Status(); }},
+    {kThreadsInfo,
+     [](ConnectorOptions& o, const Json& v) {
+       if (!v.is_number_integer()) {
+         return wrong_type(kThreadsInfo, v);
+       }
+       o.copy_threads = v.is_number_unsigned() && v.get<std::uint64_t>() > 1000000 ? 1000000 : v.get<std::int64_t>();
+       return Status();
+     },
+     [](const ConnectorOptions& o) { return Json(o.copy_threads); },
+     [](const ConnectorOptions& o) {
+       return o.copy_threads >= 1 && o.copy_threads <= kMaxCopyThreads
+                  ? Status()
+                  : out_of_range(kThreadsInfo.name, std::to_string(o.copy_threads), kThreadsInfo.range);
+     }},
+    {kTimeoutInfo,
+     [](ConnectorOptions& o, const Json& v) {
+       if (!v.is_number()) {
+         return wrong_type(kTimeoutInfo, v);
+       }
+       o.transfer_timeout_seconds = v.get<double>();
+       return Status();
+     },
+     [](const ConnectorOptions& o) { return Json(o.transfer_timeout_seconds); },
+     [](const ConnectorOptions& o) {
+       const double seconds = o.transfer_timeout_seconds;
+       return seconds >= kMinTimeoutSeconds && seconds <= kMaxTimeoutSeconds
+                  ? Status()
+                  : out_of_range(kTimeoutInfo.name, Json(seconds).dump(), kTimeoutInfo.range);
+     }},
+    {kNamespaceInfo,
+     [](ConnectorOptions& o, const Json& v) {
+       if (!v.is_string()) {
+         return wrong_type(kNamespaceInfo, v);
+       }
+       o.cache_namespace = v.get<std::string>();
+       return Status();
+     },
+     [](const ConnectorOptions& o) { return Json(o.cache_namespace); },
+     [](const ConnectorOptions& o) {
+       return o.cache_namespace.size() <= kMaxNamespaceBytes
+                  ? Status()
+                  : out_of_range(kNamespaceInfo.name, std::to_string(o.cache_namespace.size()) + " bytes long",
+                                 kNamespaceInfo.range);
+     }},
+}};
+
+const Row* find_row(std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.info.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+Status unknown_option(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) {
+    names.push_back(row.info.name);
+  }
+  const std::string_view nearest = nearest_name(name, names);
+  std::string message = "unknown option \"" + name + "\"";
+  if (!nearest.empty()) {
+    message += "; did you mean \"" + std::string(nearest) + "\"?";
+  } else {
+    message += "; known options:";
+    for (const std::string_view known : names) {
+      message += " " + std::string(known);
+    }
+  }
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+
+}  // namespace
+
+std::int64_t ConnectorOptions::bytes_per_rank(std::int64_t num_ranks) const {
+  return cpu_bytes_to_use_per_rank ? *cpu_bytes_to_use_per_rank : cpu_bytes_to_use / num_ranks;
+}
+
+Status ConnectorOptions::validate() const {
+  for (const Row& row : kRows) {
+    if (Status status = row.check(*this); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
+  const Json document = Json::parse(json, nullptr, false);
+  if (document.is_discarded() || !document.is_object()) {
+    return error(StatusCode::kInvalidArgument,
+                 "options must be one JSON object of option names, such as {\"cpu_bytes_to_use\": \"64GiB\"}");
+  }
+  ConnectorOptions options;
+  for (const auto& [name, value] : document.items()) {
+    const Row* row = find_row(name);
+    Status status = row == nullptr ? unknown_option(name) : row->set(options, value);
+    if (!status.ok()) {
+      return error(std::move(status));
+    }
+  }
+  if (Status status = options.validate(); !status.ok()) {
+    return error(std::move(status));
+  }
+  return options;
+}
+
+std::string ConnectorOptions::to_json() const {
+  Json document = Json::object();
+  for (const Row& row : kRows) {
+    document[std::string(row.info.name)] = row.get(*this);
+  }
+  return document.dump();
+}
+
+std::span<const OptionInfo> connector_option_table() {
+  static const std::vector<OptionInfo> table = [] {
+    std::vector<OptionInfo> rows;
+    for (const Row& row : kRows) {
+      rows.push_back(row.info);
+    }
+    return rows;
+  }();
+  return table;
+}
+
+std::string connector_options_markdown() {
+  std::string text =
+      "# Connector options\n\nMade from the table in `connector/options.cc`; a test compares.\n\n"
+      "| option | type | unit | default | allowed | meaning |\n|---|---|---|---|---|---|\n";
+  for (const OptionInfo& info : connector_option_table()) {
+    const auto cell = [](std::string_view value) { return value.empty() ? std::string("-") : std::string(value); };
+    text += "| `" + std::string(info.name) + "` | " + cell(info.type) + " | " + cell(info.unit) + " | " +
+            cell(info.default_value) + " | " + cell(info.range) + " | " + cell(info.help) + " |\n";
+  }
+  return text;
+}
+
+}  // namespace hostkv

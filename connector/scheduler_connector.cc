@@ -1,0 +1,432 @@
+#include "connector/scheduler_connector.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "connector/coarse_geometry.h"
+#include "offload/lru_policy.h"
+#include "offload/pool_plan.h"
+
+namespace hostkv {
+namespace {
+
+std::string named(RequestId id) {
+  return "request " + std::to_string(id.value());
+}
+
+Status unknown_request(RequestId id) {
+  return {StatusCode::kNotFound, named(id) + " is unknown (finished, or never added)"};
+}
+
+// Groups may share slabs when their slots have one size on every rank: equal counts everywhere.
+std::vector<std::uint32_t> classes_of_groups(const std::vector<std::optional<WorkerCapacity>>& capacities,
+                                             std::uint32_t num_groups, std::vector<std::uint32_t>& slots_per_slab) {
+  std::map<std::vector<std::uint32_t>, std::uint32_t> class_of_counts;
+  std::vector<std::uint32_t> class_of_group(num_groups, SlotAllocator::kNoClass);
+  for (std::uint32_t g = 0; g < num_groups; ++g) {
+    std::vector<std::uint32_t> counts;
+    for (const auto& capacity : capacities) {
+      counts.push_back(capacity->slots_per_slab[g]);
+    }
+    if (counts.front() == 0) {
+      continue;
+    }
+    const auto [at, added] = class_of_counts.try_emplace(counts, static_cast<std::uint32_t>(slots_per_slab.size()));
+    if (added) {
+      slots_per_slab.push_back(*std::ranges::min_element(counts));
+    }
+    class_of_group[g] = at->second;
+  }
+  return class_of_group;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry geometry, ConnectorOptions options,
+                                                                       std::int64_t num_ranks, EngineBlocks& blocks) {
+  if (Status status = options.validate(); !status.ok()) {
+    return error(std::move(status));
+  }
+  if (num_ranks < 1 || num_ranks > 65536) {
+    return error(StatusCode::kInvalidArgument,
+                 "num_ranks is " + std::to_string(num_ranks) + "; 1 .. 65536 are allowed");
+  }
+  Result<Geometry> coarse = coarse_geometry(geometry);
+  if (!coarse) {
+    return error(std::move(coarse.error()));
+  }
+  return std::make_unique<SchedulerConnectorImpl>(std::move(*coarse), std::move(options), num_ranks, blocks);
+}
+
+SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptions options, std::int64_t num_ranks,
+                                               EngineBlocks& engine)
+    : geometry_(std::move(geometry)),
+      options_(std::move(options)),
+      num_ranks_(num_ranks),
+      engine_(engine),
+      capacities_(static_cast<std::size_t>(num_ranks)) {
+  namespace_fingerprint_ =
+      make_namespace_fingerprint(geometry_.fingerprint(), std::as_bytes(std::span(options_.cache_namespace)));
+}
+
+SchedulerConnectorImpl::~SchedulerConnectorImpl() = default;
+
+SchedulerConnectorImpl::Pool::Pool(OffloadCache made, const Geometry& geometry, EngineBlocks& engine,
+                                   SchedulerMetrics& metrics, std::uint64_t namespace_fingerprint,
+                                   std::vector<std::uint32_t> class_of_group)
+    : cache(std::move(made)),
+      search(geometry, cache, namespace_fingerprint),
+      planner(StorePlanner::Context{.geometry = geometry,
+                                    .cache = cache,
+                                    .engine = engine,
+                                    .metrics = metrics,
+                                    .namespace_fingerprint = namespace_fingerprint,
+                                    .class_of_group = std::move(class_of_group)}) {}
+
+Status SchedulerConnectorImpl::check_alive() const {
+  return shut_down_ ? Status(StatusCode::kUnavailable, "the connector was shut down") : Status();
+}
+
+RequestState* SchedulerConnectorImpl::find_request(RequestId id) {
+  const auto at = requests_.find(id);
+  return at == requests_.end() ? nullptr : &at->second;
+}
+
+Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  const std::size_t rank = capacity.rank.value();
+  const std::string who = "rank " + std::to_string(rank);
+  if (rank >= capacities_.size()) {
+    return {StatusCode::kInvalidArgument,
+            who + " reported its capacity; ranks 0 .. " + std::to_string(num_ranks_ - 1) + " exist"};
+  }
+  if (capacities_[rank]) {
+    return {StatusCode::kFailedPrecondition, who + " has reported its capacity already"};
+  }
+  if (capacity.fingerprint != geometry_.fingerprint() || capacity.slots_per_slab.size() != geometry_.num_groups()) {
+    return {StatusCode::kInvalidArgument,
+            who + " runs another geometry (fingerprint " + std::to_string(capacity.fingerprint) + ", " +
+                std::to_string(capacity.slots_per_slab.size()) + " groups; here " +
+                std::to_string(geometry_.fingerprint()) + ", " + std::to_string(geometry_.num_groups()) + " groups)"};
+  }
+  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
+    if ((capacity.slots_per_slab[g] > 0) != geometry_.offloadable(GroupIndex{g}) ||
+        capacity.slots_per_slab[g] > 65536) {
+      return {StatusCode::kInvalidArgument,
+              who + ": " + geometry_.group_label(GroupIndex{g}) + " has " + std::to_string(capacity.slots_per_slab[g]) +
+                  " slots a slab; " +
+                  (geometry_.offloadable(GroupIndex{g}) ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
+    }
+  }
+  if (const std::uint64_t needed = slabs_of_boundary_set(geometry_, capacity.slots_per_slab);
+      capacity.num_slabs < needed) {
+    return {StatusCode::kInvalidArgument,
+            who + " has a host pool of " + std::to_string(capacity.num_slabs) + " slabs of " +
+                std::to_string(capacity.slab_bytes) + " bytes; one boundary set of " +
+                std::to_string(geometry_.scheduler_block_tokens()) + " tokens needs " + std::to_string(needed)};
+  }
+  capacities_[rank] = capacity;
+  if (std::ranges::all_of(capacities_, [](const auto& known) { return known.has_value(); })) {
+    make_pool();
+  }
+  return {};
+}
+
+void SchedulerConnectorImpl::make_pool() {
+  std::vector<std::uint32_t> slots_per_slab;
+  std::vector<std::uint32_t> class_of_group = classes_of_groups(capacities_, geometry_.num_groups(), slots_per_slab);
+  if (slots_per_slab.empty()) {
+    log_line(LogLevel::kWarning, "op=start reason=\"no group of this model can be offloaded\" host_hits=never");
+    return;
+  }
+  const auto smallest = std::ranges::min_element(
+      capacities_, {}, [](const std::optional<WorkerCapacity>& capacity) { return capacity->num_slabs; });
+  const std::uint64_t num_slabs = (*smallest)->num_slabs;
+  auto policy = std::make_unique<LruPolicy>(static_cast<std::uint32_t>(slots_per_slab.size()));
+  OffloadCache cache(std::move(slots_per_slab), num_slabs, std::move(policy));
+  // The searcher and the planner keep references into the pool: it is built where it stays.
+  pool_.emplace(std::move(cache), geometry_, engine_, metrics_, namespace_fingerprint_, std::move(class_of_group));
+  pool_->slab_bytes = (*smallest)->slab_bytes;
+  pool_->num_slabs = num_slabs;
+}
+
+Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  if (request.num_prompt_tokens < 1) {
+    return {StatusCode::kInvalidArgument, named(request.id) + ": num_prompt_tokens is " +
+                                              std::to_string(request.num_prompt_tokens) + "; at least 1 is needed"};
+  }
+  if (loading_.contains(request.id)) {
+    return {StatusCode::kFailedPrecondition,
+            named(request.id) + " ended, but its load has not: its id is not free yet"};
+  }
+  const auto [at, added] = requests_.try_emplace(request.id);
+  if (!added) {
+    return {StatusCode::kFailedPrecondition, named(request.id) + " is alive already"};
+  }
+  RequestState& state = at->second;
+  state.id = request.id;
+  state.num_prompt_tokens = request.num_prompt_tokens;
+  state.skip_reading_cache = request.skip_reading_cache;
+  state.hashes.hash_block_tokens = geometry_.hash_block_tokens();
+  return {};
+}
+
+Status SchedulerConnectorImpl::append_block_hashes(RequestId id, std::span<const std::byte> hashes,
+                                                   std::size_t hash_size_bytes) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return unknown_request(id);
+  }
+  if (hash_size_bytes == 0 || hash_size_bytes > kMaxHashSizeBytes || hashes.size() % hash_size_bytes != 0) {
+    return {StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(hashes.size()) + " bytes of hashes of " +
+                                              std::to_string(hash_size_bytes) + " bytes each; whole hashes of 1 .. " +
+                                              std::to_string(kMaxHashSizeBytes) + " bytes are needed"};
+  }
+  HashChain& chain = request->hashes;
+  if (chain.hash_size_bytes != 0 && chain.hash_size_bytes != hash_size_bytes) {
+    return {StatusCode::kInvalidArgument, named(id) + ": hashes of " + std::to_string(hash_size_bytes) +
+                                              " bytes behind hashes of " + std::to_string(chain.hash_size_bytes) +
+                                              " bytes"};
+  }
+  chain.hash_size_bytes = hash_size_bytes;
+  chain.bytes.insert(chain.bytes.end(), hashes.begin(), hashes.end());
+  return {};
+}
+
+Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int64_t num_tokens,
+                                                         std::int64_t num_local_tokens) {
+  if (Status status = check_alive(); !status.ok()) {
+    return error(std::move(status));
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return error(unknown_request(id));
+  }
+  const std::int64_t block = geometry_.scheduler_block_tokens();
+  if (num_tokens < 1 || num_local_tokens < 0 || num_local_tokens > num_tokens || num_local_tokens % block != 0) {
+    return error(StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_local_tokens) +
+                                                   " local tokens of " + std::to_string(num_tokens) +
+                                                   "; a multiple of " + std::to_string(block) +
+                                                   " between 0 and the number of tokens is needed");
+  }
+  if (request->load_job) {
+    return error(StatusCode::kFailedPrecondition,
+                 named(id) + " is being loaded; it looks up again when the outcome was a failure");
+  }
+  lose_blocks(*request);  // an engine that asks for a running request has taken its blocks away
+  drop_promise(*request);
+  if (!pool_ || request->skip_reading_cache) {
+    return MatchResult{};
+  }
+  ++metrics_.lookups;
+  if (!request->counted_lookup) {
+    request->counted_lookup = true;
+    metrics_.queried_tokens += num_tokens - num_local_tokens;
+  }
+  const std::int64_t boundary = pool_->search.longest_boundary(request->hashes, num_tokens, num_local_tokens);
+  if (boundary <= num_local_tokens) {
+    return MatchResult{};
+  }
+  Promise& promise = request->promise.emplace();
+  promise.num_local_tokens = num_local_tokens;
+  promise.boundary_tokens = boundary;
+  pool_->search.append_needed(request->hashes, num_local_tokens, boundary, promise.blocks);
+  for (const PromisedBlock& block_promised : promise.blocks) {
+    HOSTKV_CHECK(block_promised.entry != kNoEntry, "R20: what a lookup saw covers what a load needs");
+    pool_->cache.pin(block_promised.entry);
+  }
+  return MatchResult{MatchResult::Kind::kHit, boundary - num_local_tokens};
+}
+
+Status SchedulerConnectorImpl::cancel_match(RequestId id) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return unknown_request(id);
+  }
+  drop_promise(*request);
+  return {};
+}
+
+void SchedulerConnectorImpl::lose_blocks(RequestState& request) {
+  if (request.admitted) {
+    request.admitted = false;
+    end_chain(request.chain);
+  }
+}
+
+void SchedulerConnectorImpl::drop_promise(RequestState& request) {
+  if (!request.promise) {
+    return;
+  }
+  for (auto block = request.promise->blocks.rbegin(); block != request.promise->blocks.rend(); ++block) {
+    pool_->cache.unpin(block->entry);
+  }
+  request.promise.reset();
+}
+
+Status SchedulerConnectorImpl::check_tables(const RequestState& request, std::span<const GroupTable> tables) const {
+  if (tables.size() != geometry_.num_groups()) {
+    return {StatusCode::kInvalidArgument, named(request.id) + ": tables of " + std::to_string(tables.size()) +
+                                              " groups; the geometry has " + std::to_string(geometry_.num_groups())};
+  }
+  return {};
+}
+
+Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
+                                                   std::int64_t num_external_tokens) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return unknown_request(id);
+  }
+  if (Status status = check_tables(*request, tables); !status.ok()) {
+    return status;
+  }
+  if (request->load_job) {
+    return {StatusCode::kFailedPrecondition,
+            named(id) + " is being loaded; its blocks cannot change until the outcome was taken"};
+  }
+  const std::int64_t promised =
+      request->promise ? request->promise->boundary_tokens - request->promise->num_local_tokens : 0;
+  if (num_external_tokens != 0 && num_external_tokens != promised) {
+    return {StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_external_tokens) +
+                                              " external tokens allocated; " + std::to_string(promised) +
+                                              " were promised (0 drops the promise)"};
+  }
+  if (num_external_tokens > 0) {
+    for (const PromisedBlock& block : request->promise->blocks) {
+      const GroupTable table = tables[block.group.value()];
+      const auto index = static_cast<std::size_t>(block.block_index);
+      if (index >= table.size() || table[index] == kNullBlock) {
+        return {StatusCode::kInvalidArgument, named(id) + ": " + geometry_.group_label(block.group) +
+                                                  " has no block at index " + std::to_string(index) +
+                                                  ", which the load to " +
+                                                  std::to_string(request->promise->boundary_tokens) + " tokens fills"};
+      }
+    }
+  }
+  if (!request->admitted) {
+    request->admitted = true;
+    request->counted_lookup = false;
+    request->admitted_tokens = 0;
+    request->tried_tokens = 0;
+    request->stored_tokens = 0;
+    request->retry_tokens = 0;
+    request->open_boundary_tokens = 0;
+    request->chain = ++last_chain_;
+  }
+  if (num_external_tokens > 0) {
+    request->admitted_tokens = request->promise->boundary_tokens;
+    plan_load(*request, tables);
+  } else {
+    drop_promise(*request);
+  }
+  return {};
+}
+
+void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const GroupTable> tables) {
+  PlannedJob job = new_job(Direction::kLoad, request.id);
+  std::vector<BlockId> targets;
+  for (const PromisedBlock& block : request.promise->blocks) {
+    const BlockId target = tables[block.group.value()][static_cast<std::size_t>(block.block_index)];
+    job.blocks.push_back(JobBlock{block.group, target, block.entry});  // the promise's pin goes over to the job
+    targets.push_back(target);
+  }
+  engine_.pin(targets);
+  pinned_device_blocks_ += static_cast<std::int64_t>(targets.size());
+  metrics_.planned_load_blocks += static_cast<std::int64_t>(targets.size());
+  metrics_.hit_tokens += request.promise->boundary_tokens - request.promise->num_local_tokens;
+  request.promise.reset();
+  request.load_job = queue_job(std::move(job)).id;
+  loading_.insert(request.id);
+}
+
+Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_computed_tokens) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return {};  // idempotent: an engine may tell it twice (R14)
+  }
+  if (num_computed_tokens < 0) {
+    return {StatusCode::kInvalidArgument,
+            named(id) + ": num_computed_tokens is " + std::to_string(num_computed_tokens) + "; 0 or more is needed"};
+  }
+  drop_promise(*request);
+  if (request->admitted && !request->load_job) {
+    request->retry_tokens = 0;
+    plan_stores(*request, num_computed_tokens);
+  }
+  end_chain(request->chain);
+  requests_.erase(id);
+  return {};
+}
+
+bool SchedulerConnectorImpl::reset() {
+  ++epoch_;
+  drop_unsent_jobs(StatusCode::kCanceled);
+  for (auto& [id, request] : requests_) {
+    drop_promise(request);
+    request.tried_tokens = 0;
+    request.stored_tokens = 0;
+    request.retry_tokens = 0;
+    request.open_boundary_tokens = 0;
+  }
+  if (pool_) {
+    pool_->cache.clear();
+  }
+  chains_.clear();
+  return jobs_.empty();
+}
+
+bool SchedulerConnectorImpl::has_pending_work() const {
+  return !jobs_.empty() || !outcomes_.empty();
+}
+
+void SchedulerConnectorImpl::shutdown() {
+  if (shut_down_) {
+    return;
+  }
+  reset();
+  for (auto& [id, job] : jobs_) {
+    abandon_job(job, StatusCode::kCanceled);
+  }
+  jobs_.clear();
+  outcomes_.clear();
+  requests_.clear();
+  shut_down_ = true;
+}
+
+SchedulerMetrics SchedulerConnectorImpl::metrics() const {
+  SchedulerMetrics metrics = metrics_;
+  metrics.jobs_in_flight = static_cast<std::int64_t>(jobs_.size());
+  metrics.pinned_device_blocks = pinned_device_blocks_;
+  if (pool_) {
+    metrics.capacity_bytes = pool_->slab_bytes * static_cast<std::int64_t>(pool_->num_slabs);
+    metrics.used_bytes = pool_->slab_bytes * static_cast<std::int64_t>(pool_->cache.num_used_slabs());
+    metrics.stored_keys = static_cast<std::int64_t>(pool_->cache.num_ready());
+    metrics.pinned_slots = static_cast<std::int64_t>(pool_->cache.num_pinned());
+    metrics.evicted_blocks = static_cast<std::int64_t>(pool_->cache.num_evictions());
+  }
+  return metrics;
+}
+
+}  // namespace hostkv

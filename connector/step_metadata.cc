@@ -1,0 +1,187 @@
+#include "connector/step_metadata.h"
+
+#include <xxhash.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+namespace hostkv {
+namespace {
+
+constexpr std::array<std::byte, 4> kMagic = {std::byte{'H'}, std::byte{'K'}, std::byte{'V'}, std::byte{'S'}};
+constexpr std::size_t kHeaderBytes = 28;
+constexpr std::size_t kJobBytes = 16;
+constexpr std::size_t kBlockBytes = 16;
+constexpr std::size_t kChecksumBytes = 8;
+
+class Writer {
+ public:
+  explicit Writer(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
+
+  template <class Int>
+  void put(Int value) {
+    using Unsigned = std::make_unsigned_t<Int>;
+    auto rest = static_cast<std::uint64_t>(static_cast<Unsigned>(value));
+    for (std::size_t i = 0; i < sizeof(Int); ++i) {
+      bytes_.push_back(static_cast<std::byte>(rest & 0xFFU));
+      rest >>= 8U;
+    }
+  }
+  void put_raw(std::span<const std::byte> raw) { bytes_.insert(bytes_.end(), raw.begin(), raw.end()); }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Reads with bounds: once a read went past the end, ok() is false and all values are 0.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <class Int>
+  Int get() {
+    if (bytes_.size() - at_ < sizeof(Int)) {
+      ok_ = false;
+      at_ = bytes_.size();
+      return Int{0};
+    }
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < sizeof(Int); ++i) {
+      value |= static_cast<std::uint64_t>(bytes_[at_ + i]) << (8 * i);
+    }
+    at_ += sizeof(Int);
+    return static_cast<Int>(value);
+  }
+
+  [[nodiscard]] bool ok() const { return ok_; }
+  [[nodiscard]] std::size_t remaining() const { return bytes_.size() - at_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+  bool ok_ = true;
+};
+
+tl::unexpected<Status> bad(const std::string& what) {
+  return error(StatusCode::kInvalidArgument, "step metadata refused: " + what);
+}
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::size_t encoded_bytes(const StepMetadata& metadata) {
+  std::size_t size = kHeaderBytes + kChecksumBytes;
+  for (const StepJob& job : metadata.jobs) {
+    size += kJobBytes + kBlockBytes * job.blocks.size();
+  }
+  return size;
+}
+
+Result<StepJob> decode_job(Reader& reader) {
+  StepJob job;
+  job.id = JobId{reader.get<std::uint64_t>()};
+  const auto direction = reader.get<std::uint8_t>();
+  const auto zero = static_cast<std::uint32_t>(reader.get<std::uint8_t>()) + reader.get<std::uint16_t>();
+  const auto num_blocks = reader.get<std::uint32_t>();
+  if (!reader.ok() || num_blocks > reader.remaining() / kBlockBytes) {
+    return bad("job " + std::to_string(job.id.value()) + " is cut");
+  }
+  if (direction > static_cast<std::uint8_t>(Direction::kLoad) || zero != 0) {
+    return bad("job " + std::to_string(job.id.value()) + " has direction " + std::to_string(direction) +
+               "; 0 or 1 is allowed");
+  }
+  job.direction = static_cast<Direction>(direction);
+  job.blocks.reserve(num_blocks);
+  for (std::uint32_t i = 0; i < num_blocks; ++i) {
+    const auto group = reader.get<std::uint32_t>();
+    const auto block = reader.get<std::uint32_t>();
+    const auto slot = reader.get<std::uint64_t>();
+    job.blocks.push_back(StepBlock{GroupIndex{group}, BlockId{block}, SlotId{slot}});
+  }
+  return job;
+}
+
+Status check_envelope(std::span<const std::byte> bytes) {
+  const auto refused = [](const std::string& what) {
+    return Status{StatusCode::kInvalidArgument, "step metadata refused: " + what};
+  };
+  if (bytes.size() < kHeaderBytes + kChecksumBytes) {
+    return refused(std::to_string(bytes.size()) + " bytes; at least " + std::to_string(kHeaderBytes + kChecksumBytes) +
+                   " are needed");
+  }
+  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    return refused("it does not begin with HKVS");
+  }
+  Reader version_reader(bytes.subspan(kMagic.size()));
+  if (const auto version = version_reader.get<std::uint16_t>(); version != kStepMetadataVersion) {
+    return refused("version " + std::to_string(version) + "; this build reads version " +
+                   std::to_string(kStepMetadataVersion));
+  }
+  Reader checksum_reader(bytes.last(kChecksumBytes));
+  if (checksum_reader.get<std::uint64_t>() != checksum_of(bytes.first(bytes.size() - kChecksumBytes))) {
+    return refused("its checksum does not fit its " + std::to_string(bytes.size()) +
+                   " bytes (cut or changed on the way)");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_step_metadata(const StepMetadata& metadata) {
+  Writer writer(encoded_bytes(metadata));
+  writer.put_raw(kMagic);
+  writer.put(kStepMetadataVersion);
+  writer.put(std::uint16_t{0});
+  writer.put(metadata.epoch);
+  writer.put(metadata.sequence);
+  writer.put(static_cast<std::uint32_t>(metadata.jobs.size()));
+  for (const StepJob& job : metadata.jobs) {
+    writer.put(job.id.value());
+    writer.put(static_cast<std::uint32_t>(job.direction));  // one byte and three zeros
+    writer.put(static_cast<std::uint32_t>(job.blocks.size()));
+    for (const StepBlock& block : job.blocks) {
+      writer.put(block.group.value());
+      writer.put(block.block.value());
+      writer.put(block.slot.value());
+    }
+  }
+  writer.put(checksum_of(writer.bytes()));
+  return writer.take();
+}
+
+Result<StepMetadata> decode_step_metadata(std::span<const std::byte> bytes) {
+  if (Status status = check_envelope(bytes); !status.ok()) {
+    return error(std::move(status));
+  }
+  Reader reader(bytes.first(bytes.size() - kChecksumBytes).subspan(kMagic.size() + sizeof(std::uint16_t)));
+  StepMetadata metadata;
+  if (reader.get<std::uint16_t>() != 0) {
+    return bad("its reserved field is not zero");
+  }
+  metadata.epoch = reader.get<std::uint64_t>();
+  metadata.sequence = reader.get<std::uint64_t>();
+  const auto num_jobs = reader.get<std::uint32_t>();
+  if (num_jobs > reader.remaining() / kJobBytes) {
+    return bad(std::to_string(num_jobs) + " jobs announced, " + std::to_string(reader.remaining()) + " bytes left");
+  }
+  metadata.jobs.reserve(num_jobs);
+  for (std::uint32_t i = 0; i < num_jobs; ++i) {
+    Result<StepJob> job = decode_job(reader);
+    if (!job) {
+      return error(std::move(job.error()));
+    }
+    metadata.jobs.push_back(std::move(*job));
+  }
+  if (reader.remaining() != 0) {
+    return bad(std::to_string(reader.remaining()) + " bytes too many");
+  }
+  return metadata;
+}
+
+}  // namespace hostkv

@@ -1,0 +1,378 @@
+#include "connector/worker_connector.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "base/log.h"
+#include "connector/coarse_geometry.h"
+
+namespace hostkv {
+namespace {
+
+constexpr std::size_t kResultsPerPoll = 64;
+
+std::string named(JobId id) {
+  return "job " + std::to_string(id.value());
+}
+
+Status refused(const std::string& what) {
+  return {StatusCode::kInvalidArgument, "step metadata refused: " + what};
+}
+
+std::chrono::steady_clock::time_point deadline_after(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerConnector>> WorkerConnector::create(Geometry geometry, ConnectorOptions options,
+                                                                 WorkerSpec spec,
+                                                                 std::unique_ptr<TransferBackend> backend) {
+  if (Status status = options.validate(); !status.ok()) {
+    return error(std::move(status));
+  }
+  if (spec.num_ranks < 1 || spec.num_ranks > 65536 || spec.rank.value() >= spec.num_ranks) {
+    return error(StatusCode::kInvalidArgument, "rank " + std::to_string(spec.rank.value()) + " of " +
+                                                   std::to_string(spec.num_ranks) +
+                                                   "; ranks 0 .. num_ranks - 1 and 1 .. 65536 ranks are allowed");
+  }
+  if (!backend) {
+    return error(StatusCode::kInvalidArgument, "a worker needs a transfer backend; none was given");
+  }
+  Result<Geometry> coarse = coarse_geometry(geometry);
+  if (!coarse) {
+    return error(std::move(coarse.error()));
+  }
+  return std::make_unique<WorkerConnectorImpl>(std::move(*coarse), std::move(options), spec, std::move(backend));
+}
+
+WorkerConnectorImpl::WorkerConnectorImpl(Geometry geometry, ConnectorOptions options, WorkerSpec spec,
+                                         std::unique_ptr<TransferBackend> backend)
+    : geometry_(std::move(geometry)),
+      options_(std::move(options)),
+      spec_(spec),
+      backend_(std::move(backend)),
+      polled_(kResultsPerPoll) {}
+
+// The backend ends every job before the pool goes.
+WorkerConnectorImpl::~WorkerConnectorImpl() {
+  backend_.reset();
+}
+
+Status WorkerConnectorImpl::check_ready() const {
+  if (shut_down_) {
+    return {StatusCode::kUnavailable, "the worker was shut down"};
+  }
+  return registered_ ? Status()
+                     : Status(StatusCode::kFailedPrecondition, "no layout is registered; register_layout comes first");
+}
+
+Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layout) {
+  if (shut_down_ || registered_) {
+    return error(shut_down_ ? StatusCode::kUnavailable : StatusCode::kFailedPrecondition,
+                 shut_down_ ? "the worker was shut down" : "a layout is registered already");
+  }
+  if (Status status = layout.validate(geometry_); !status.ok()) {
+    return error(std::move(status));
+  }
+  std::vector<std::int64_t> block_bytes;
+  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
+    block_bytes.push_back(layout.block_bytes(GroupIndex{g}));
+  }
+  Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
+  if (!plan) {
+    return error(std::move(plan.error()));
+  }
+  plan_ = std::move(*plan);
+  if (plan_.num_slabs > 0) {
+    Result<std::unique_ptr<HostPool>> pool = HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes()});
+    if (!pool) {
+      return error(std::move(pool.error()));
+    }
+    pool_ = std::move(*pool);
+    if (Status status = register_regions(layout); !status.ok()) {
+      pool_.reset();
+      return error(std::move(status));
+    }
+  }
+  layout_ = layout;
+  registered_ = true;
+  return WorkerCapacity{.rank = spec_.rank,
+                        .num_slabs = plan_.num_slabs,
+                        .slab_bytes = plan_.slab_bytes,
+                        .slots_per_slab = plan_.slots_per_slab,
+                        .fingerprint = geometry_.fingerprint()};
+}
+
+// All or nothing: what was registered before a failure is taken back.
+Status WorkerConnectorImpl::register_regions(const KvLayout& layout) {
+  std::vector<RegionId> done;
+  const auto add = [&](const RegionDesc& region) -> Status {
+    Result<RegionId> id = backend_->register_region(region);
+    if (!id) {
+      return id.error();
+    }
+    done.push_back(*id);
+    return {};
+  };
+  Status status = add(RegionDesc{pool_->data(), plan_.pool_bytes(), Medium::kHost});
+  for (std::size_t r = 0; status.ok() && r < layout.regions.size(); ++r) {
+    status = add(RegionDesc{layout.regions[r].base, layout.regions[r].size_bytes, Medium::kDevice});
+  }
+  if (!status.ok()) {
+    for (const RegionId id : done) {
+      if (const Status undone = backend_->unregister_region(id); !undone.ok()) {
+        log_line(LogLevel::kWarning, "op=unregister " + undone.to_string());
+      }
+    }
+    return status;
+  }
+  pool_region_ = done.front();
+  device_regions_.assign(done.begin() + 1, done.end());
+  return {};
+}
+
+Status WorkerConnectorImpl::bind_step(std::span<const std::byte> metadata, StreamHandle compute) {
+  if (Status status = check_ready(); !status.ok()) {
+    return status;
+  }
+  if (step_bound_) {
+    return {StatusCode::kFailedPrecondition, "a step is bound already; poll() ends it"};
+  }
+  Result<StepMetadata> decoded = decode_step_metadata(metadata);
+  if (!decoded) {
+    return std::move(decoded.error());
+  }
+  if (Status status = check_message(*decoded); !status.ok()) {
+    return status;
+  }
+  for (StepJob& job : decoded->jobs) {
+    const JobId id = job.id;
+    waiting_[static_cast<std::size_t>(job.direction)].push_back(id);
+    jobs_.emplace(id, Accepted{.job = std::move(job), .epoch = decoded->epoch, .runs = {}});
+  }
+  last_sequence_ = decoded->sequence;
+  last_epoch_ = decoded->epoch;
+  compute_ = compute;
+  step_bound_ = true;
+  return {};
+}
+
+Status WorkerConnectorImpl::check_message(const StepMetadata& metadata) const {
+  if (metadata.sequence <= last_sequence_ || metadata.epoch < last_epoch_) {
+    return refused("step " + std::to_string(metadata.sequence) + " of epoch " + std::to_string(metadata.epoch) +
+                   " behind step " + std::to_string(last_sequence_) + " of epoch " + std::to_string(last_epoch_));
+  }
+  std::unordered_set<JobId> seen;
+  for (const StepJob& job : metadata.jobs) {
+    if (jobs_.contains(job.id) || !seen.insert(job.id).second) {
+      return refused(named(job.id) + " is in flight already");
+    }
+    if (Status status = check_job(job); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status WorkerConnectorImpl::check_job(const StepJob& job) const {
+  if (job.blocks.empty()) {
+    return refused(named(job.id) + " has no block");
+  }
+  for (const StepBlock& block : job.blocks) {
+    if (Status status = check_block(job, block); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status WorkerConnectorImpl::check_block(const StepJob& job, const StepBlock& block) const {
+  if (block.group.value() >= geometry_.num_groups() || !geometry_.offloadable(block.group)) {
+    return refused(named(job.id) + " names group " + std::to_string(block.group.value()) +
+                   "; offloadable groups of 0 .. " + std::to_string(geometry_.num_groups() - 1) + " are allowed");
+  }
+  if (block.block == kNullBlock || std::int64_t{block.block.value()} >= layout_.num_blocks) {
+    return refused(named(job.id) + " names block " + std::to_string(block.block.value()) + "; 1 .. " +
+                   std::to_string(layout_.num_blocks - 1) + " are allowed");
+  }
+  if (!plan_.contains(block.group, block.slot)) {
+    return refused(named(job.id) + " names place " + std::to_string(index_in_slab(block.slot)) + " of slab " +
+                   std::to_string(slab_of(block.slot)) + "; this rank has " + std::to_string(plan_.num_slabs) +
+                   " slabs of " + std::to_string(plan_.slots_per_slab[block.group.value()]) + " places for " +
+                   geometry_.group_label(block.group));
+  }
+  return {};
+}
+
+Status WorkerConnectorImpl::start_loads() {
+  if (Status status = check_ready(); !status.ok()) {
+    return status;
+  }
+  if (!step_bound_) {
+    return {StatusCode::kFailedPrecondition, "no step is bound; bind_step comes first"};
+  }
+  start(Direction::kLoad);
+  return {};
+}
+
+Status WorkerConnectorImpl::start_stores() {
+  if (Status status = check_ready(); !status.ok()) {
+    return status;
+  }
+  if (!step_bound_) {
+    return {StatusCode::kFailedPrecondition, "no step is bound; bind_step comes first"};
+  }
+  start(Direction::kStore);
+  return {};
+}
+
+// What the backend has no room for stays in order and goes in a later step: deferred, not dropped. Its blocks are
+// pinned as long.
+void WorkerConnectorImpl::start(Direction direction) {
+  std::deque<JobId>& waiting = waiting_[static_cast<std::size_t>(direction)];
+  while (!waiting.empty() && submit(waiting.front())) {
+    waiting.pop_front();
+  }
+}
+
+bool WorkerConnectorImpl::submit(JobId id) {
+  Accepted& accepted = jobs_.at(id);
+  const Status status = backend_->submit(make_transfer(accepted));
+  if (status.ok()) {
+    return true;
+  }
+  if (status.code() == StatusCode::kResourceExhausted) {
+    return false;
+  }
+  log_line(LogLevel::kWarning, "op=submit " + named(id) + " status=\"" + status.to_string() + "\"");
+  refuse_job(id, status.code());
+  return true;
+}
+
+TransferJob WorkerConnectorImpl::make_transfer(Accepted& accepted) const {
+  const StepJob& job = accepted.job;
+  const bool store = job.direction == Direction::kStore;
+  TransferJob transfer{.id = job.id,
+                       .direction = job.direction,
+                       .runs = {},
+                       .after = compute_,
+                       .deadline = deadline_after(options_.transfer_timeout_seconds)};
+  accepted.runs.clear();
+  std::vector<BlockPair> pairs;
+  std::vector<PlannedRun> planned;
+  for (std::size_t begin = 0; begin < job.blocks.size();) {
+    const GroupIndex group = job.blocks[begin].group;
+    std::size_t end = begin;
+    pairs.clear();
+    for (; end < job.blocks.size() && job.blocks[end].group == group; ++end) {
+      pairs.push_back(BlockPair{job.blocks[end].block, plan_.offset_bytes(group, job.blocks[end].slot)});
+    }
+    planned.clear();
+    append_copy_runs(layout_, group, pairs, planned);
+    for (const PlannedRun& run : planned) {
+      const RegionId device = device_regions_[run.device_region];
+      transfer.runs.push_back(CopyRun{.src_region = store ? device : *pool_region_,
+                                      .src_offset_bytes = store ? run.device_offset_bytes : run.host_offset_bytes,
+                                      .dst_region = store ? *pool_region_ : device,
+                                      .dst_offset_bytes = store ? run.host_offset_bytes : run.device_offset_bytes,
+                                      .size_bytes = run.size_bytes});
+      accepted.runs.push_back({static_cast<std::uint32_t>(begin) + run.first_pair, run.num_pairs});
+    }
+    begin = end;
+  }
+  return transfer;
+}
+
+Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
+  if (Status status = check_ready(); !status.ok()) {
+    return error(std::move(status));
+  }
+  start(Direction::kLoad);
+  start(Direction::kStore);
+  step_bound_ = false;
+  std::vector<JobResult> results = std::exchange(refused_, {});
+  std::size_t count = 0;
+  do {
+    count = backend_->poll(polled_);
+    for (std::size_t i = 0; i < count; ++i) {
+      end_job(polled_[i], results);
+    }
+  } while (count == polled_.size());
+  return results;
+}
+
+void WorkerConnectorImpl::end_job(const TransferResult& result, std::vector<JobResult>& results) {
+  const auto at = jobs_.find(result.id);
+  if (at == jobs_.end()) {
+    log_line(LogLevel::kWarning, "op=poll " + named(result.id) + " status=unknown");
+    return;
+  }
+  const Accepted& accepted = at->second;
+  JobResult& ended = results.emplace_back();
+  ended.epoch = accepted.epoch;
+  ended.job = result.id;
+  ended.rank = spec_.rank;
+  ended.status = result.status;
+  if (result.status != StatusCode::kOk) {
+    ++metrics_.failed_jobs;
+    for (const std::uint32_t run : result.failed_runs) {
+      const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
+      for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
+        ended.failed.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
+      }
+    }
+  }
+  (accepted.job.direction == Direction::kStore ? metrics_.stored_bytes : metrics_.loaded_bytes) += result.bytes_moved;
+  jobs_.erase(at);
+}
+
+void WorkerConnectorImpl::refuse_job(JobId id, StatusCode status) {
+  ++metrics_.failed_jobs;
+  refused_.push_back(
+      JobResult{.epoch = jobs_.at(id).epoch, .job = id, .rank = spec_.rank, .status = status, .failed = {}});
+  jobs_.erase(id);
+}
+
+Status WorkerConnectorImpl::wait_idle(std::chrono::nanoseconds timeout) {
+  if (Status status = check_ready(); !status.ok()) {
+    return status;
+  }
+  return backend_->drain(timeout);
+}
+
+Status WorkerConnectorImpl::shutdown(std::chrono::nanoseconds timeout) {
+  if (shut_down_) {
+    return {};
+  }
+  if (Status status = backend_->drain(timeout); !status.ok()) {
+    return status;
+  }
+  std::vector<RegionId> regions = std::exchange(device_regions_, {});
+  if (pool_region_) {
+    regions.push_back(*pool_region_);
+    pool_region_.reset();
+  }
+  for (const RegionId region : regions) {
+    if (const Status status = backend_->unregister_region(region); !status.ok()) {
+      log_line(LogLevel::kWarning, "op=unregister " + status.to_string());
+    }
+  }
+  shut_down_ = true;
+  pool_.reset();
+  jobs_.clear();
+  return {};
+}
+
+WorkerMetrics WorkerConnectorImpl::metrics() const {
+  WorkerMetrics metrics = metrics_;
+  metrics.jobs_in_flight = static_cast<std::int64_t>(jobs_.size());
+  metrics.pool_bytes = pool_ ? pool_->size_bytes() : 0;
+  return metrics;
+}
+
+}  // namespace hostkv

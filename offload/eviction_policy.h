@@ -1,0 +1,32 @@
+#ifndef HOSTKV_OFFLOAD_EVICTION_POLICY_H_
+#define HOSTKV_OFFLOAD_EVICTION_POLICY_H_
+
+#include <cstdint>
+
+#include "offload/block_index.h"
+
+namespace hostkv {
+
+// Which block leaves the host pool next. A policy knows entries and size classes, never bytes or keys.
+//
+// Thread-safety: one thread. Ownership: nothing of the entries. Cost: O(1) per call, whatever number of entries is
+// pinned: a pinned entry is not a candidate and is not known to the policy. Failure: none; calls out of order are bugs
+// (Debug checks).
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+
+  // The entry may be evicted from now on; it is the most recent of its class. REQUIRES: not a candidate yet.
+  virtual void add_candidate(EntryId entry, std::uint32_t size_class) = 0;
+  // Pinned or gone. REQUIRES: a candidate.
+  virtual void remove_candidate(EntryId entry) = 0;
+  // The next victim of the class; kNoEntry: there is none.
+  [[nodiscard]] virtual EntryId victim(std::uint32_t size_class) const = 0;
+  // The next victim over all classes.
+  [[nodiscard]] virtual EntryId victim() const = 0;
+  [[nodiscard]] virtual std::uint64_t num_candidates(std::uint32_t size_class) const = 0;
+};
+
+}  // namespace hostkv
+
+#endif  // HOSTKV_OFFLOAD_EVICTION_POLICY_H_

@@ -1,0 +1,216 @@
+#include "offload/offload_cache.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hostkv {
+
+OffloadCache::OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
+                           std::unique_ptr<EvictionPolicy> policy)
+    : slots_(std::move(slots_per_slab), num_slabs),
+      policy_(std::move(policy)),
+      entry_of_slot_(num_slabs * slots_.max_slots_per_slab(), kNoEntry) {}
+
+bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved) {
+  const std::size_t before = reserved.size();
+  for (const StoreWant& want : wants) {
+    const std::optional<SlotId> slot = acquire_slot(want.size_class, chain);
+    if (!slot) {
+      for (std::size_t i = reserved.size(); i > before; --i) {
+        abort(reserved[i - 1]);
+      }
+      reserved.resize(before);
+      return false;
+    }
+    const EntryId id = index_.insert(want.key, *slot);
+    index_.entry(id).chain = chain;
+    index_.entry(id).prefix_closed = want.prefix_closed;
+    entry_at(*slot) = id;
+    index_.entry(id).pins = 1;
+    ++num_pinned_;
+    reserved.push_back(id);
+  }
+  return true;
+}
+
+void OffloadCache::publish(EntryId id) {
+  IndexEntry& entry = index_.entry(id);
+  if (entry.state == EntryState::kStoring) {
+    entry.state = EntryState::kReady;
+    ++num_ready_;
+  }
+  unpin(id);
+}
+
+void OffloadCache::abort(EntryId id) {
+  if (index_.entry(id).state == EntryState::kStoring) {
+    index_.orphan(id);
+  }
+  unpin(id);
+}
+
+void OffloadCache::pin(EntryId id) {
+  if (index_.entry(id).pins == 0) {
+    policy_->remove_candidate(id);
+    ++num_pinned_;
+  }
+  ++index_.entry(id).pins;
+}
+
+void OffloadCache::unpin(EntryId id) {
+  IndexEntry& entry = index_.entry(id);
+  HOSTKV_CHECK(entry.pins > 0, "R4: each pin is undone once");
+  if (--entry.pins > 0) {
+    return;
+  }
+  --num_pinned_;
+  if (entry.state == EntryState::kReady) {
+    policy_->add_candidate(id, class_of(id));
+  } else {
+    release_slot(id);
+  }
+}
+
+void OffloadCache::touch(EntryId id) {
+  if (is_candidate(id)) {
+    policy_->remove_candidate(id);
+    policy_->add_candidate(id, class_of(id));
+  }
+}
+
+void OffloadCache::drop(EntryId id) {
+  const EntryState state = index_.entry(id).state;
+  if (state != EntryState::kStoring && state != EntryState::kReady) {
+    return;
+  }
+  const bool candidate = is_candidate(id);
+  if (state == EntryState::kReady) {
+    --num_ready_;
+  }
+  index_.orphan(id);
+  if (candidate) {
+    policy_->remove_candidate(id);
+    release_slot(id);
+  }
+}
+
+void OffloadCache::clear() {
+  for (std::uint32_t i = 0; i < index_.entries().size(); ++i) {
+    drop(EntryId{i});
+  }
+}
+
+std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain) {
+  if (std::optional<SlotId> slot = slots_.allocate(size_class)) {
+    return slot;
+  }
+  const EntryId own = policy_->victim(size_class);
+  if (!free_one_slab(size_class, own, chain)) {
+    if (own == kNoEntry || !may_evict(own, chain)) {
+      return std::nullopt;
+    }
+    evict(own);
+  }
+  return slots_.allocate(size_class);
+}
+
+// Takes a slab from another size whose oldest block is older than our own oldest one, or from any where we have none to
+// give.
+bool OffloadCache::free_one_slab(std::uint32_t size_class, EntryId own_victim, std::uint32_t chain) {
+  const EntryId oldest = policy_->victim();
+  if (oldest == kNoEntry || oldest == own_victim) {
+    return false;
+  }
+  for (std::uint32_t c = 0; c < slots_.num_size_classes(); ++c) {
+    const EntryId victim = policy_->victim(c);
+    if (c == size_class || victim == kNoEntry || (own_victim != kNoEntry && victim != oldest)) {
+      continue;
+    }
+    const std::uint64_t slab = slab_of(slot(victim));
+    if (may_evict_slab(slab, chain)) {
+      evict_slab(slab);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool OffloadCache::may_evict(EntryId id, std::uint32_t chain) const {
+  const IndexEntry& entry = index_.entry(id);
+  return is_candidate(id) && !(entry.prefix_closed && entry.chain == chain);
+}
+
+bool OffloadCache::may_evict_slab(std::uint64_t slab, std::uint32_t chain) const {
+  return std::ranges::all_of(entries_of_slab(slab), [&](EntryId id) { return id == kNoEntry || may_evict(id, chain); });
+}
+
+void OffloadCache::evict(EntryId id) {
+  policy_->remove_candidate(id);
+  --num_ready_;
+  ++num_evictions_;
+  release_slot(id);
+}
+
+void OffloadCache::evict_slab(std::uint64_t slab) {
+  for (const EntryId id : entries_of_slab(slab)) {
+    if (id != kNoEntry) {
+      evict(id);
+    }
+  }
+}
+
+void OffloadCache::release_slot(EntryId id) {
+  const SlotId freed = slot(id);
+  entry_at(freed) = kNoEntry;
+  index_.erase(id);
+  slots_.free(freed);
+}
+
+Status OffloadCache::check_conservation() const {
+  std::uint64_t used = 0;
+  std::uint64_t ready = 0;
+  std::uint64_t pinned = 0;
+  std::uint64_t keys = 0;
+  std::uint64_t candidates = 0;
+  for (std::uint32_t i = 0; i < index_.entries().size(); ++i) {
+    const IndexEntry& entry = index_.entry(EntryId{i});
+    if (entry.state == EntryState::kFree) {
+      continue;
+    }
+    ++used;
+    ready += entry.state == EntryState::kReady ? 1U : 0U;
+    pinned += entry.pins > 0 ? 1U : 0U;
+    keys += entry.state != EntryState::kOrphaned ? 1U : 0U;
+    candidates += is_candidate(EntryId{i}) ? 1U : 0U;
+    const std::uint64_t at = slab_of(entry.slot) * slots_.max_slots_per_slab() + index_in_slab(entry.slot);
+    if (entry_of_slot_[at] != EntryId{i}) {
+      return {StatusCode::kInternal, "R15: slot " + std::to_string(entry.slot.value()) + " has two owners"};
+    }
+    if (entry.state != EntryState::kReady && entry.pins == 0) {
+      return {StatusCode::kInternal, "R15: entry " + std::to_string(i) + " is neither stored nor pinned"};
+    }
+  }
+  std::uint64_t listed = 0;
+  for (std::uint32_t c = 0; c < slots_.num_size_classes(); ++c) {
+    listed += policy_->num_candidates(c);
+  }
+  const std::array<std::pair<std::uint64_t, std::uint64_t>, 5> pairs = {{{used, slots_.num_used_slots()},
+                                                                         {ready, num_ready_},
+                                                                         {pinned, num_pinned_},
+                                                                         {keys, index_.num_keys()},
+                                                                         {candidates, listed}}};
+  static constexpr std::array<const char*, 5> kNames = {"used slots", "ready", "pinned", "keys", "candidates"};
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i].first != pairs[i].second) {
+      return {StatusCode::kInternal, std::string("R15: ") + kNames[i] + ": counted " + std::to_string(pairs[i].first) +
+                                         ", booked " + std::to_string(pairs[i].second)};
+    }
+  }
+  return {};
+}
+
+}  // namespace hostkv

@@ -1,0 +1,103 @@
+#ifndef HOSTKV_OFFLOAD_OFFLOAD_CACHE_H_
+#define HOSTKV_OFFLOAD_OFFLOAD_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hostkv/status.h"
+#include "offload/block_index.h"
+#include "offload/eviction_policy.h"
+#include "offload/slot_allocator.h"
+
+namespace hostkv {
+
+// A block that wants a slot.
+struct StoreWant {
+  OffloadKey key;
+  std::uint32_t size_class = 0;
+  bool prefix_closed = false;
+};
+
+// What the host pool holds, on the scheduler side: index, slots and eviction in one. It moves no byte and knows no
+// address.
+//
+// An entry is made by reserve() (kStoring, pinned once for its job), becomes findable by publish() (R9) or goes by
+// abort(). A pinned entry is never evicted (R4). drop() and clear() take keys away at once; slots that are pinned come
+// back with their last pin (R13).
+//
+// Thread-safety: one thread. Ownership: owns index, slots and policy.
+// Cost: every call O(1) per entry. Failure: reserve() answers false and changes no key when its set does not fit (R19).
+class OffloadCache {
+ public:
+  OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
+               std::unique_ptr<EvictionPolicy> policy);
+
+  // The entry of the key, stored or on the way; kNoEntry: none.
+  [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
+  void prefetch(std::uint64_t hash) const { index_.prefetch(hash); }
+  [[nodiscard]] bool ready(EntryId id) const { return index_.entry(id).state == EntryState::kReady; }
+  [[nodiscard]] SlotId slot(EntryId id) const { return index_.entry(id).slot; }
+
+  // Slots for all wants or for none, evicting what is least worth keeping. No want's key may be known already. Appends
+  // the entries to `reserved` in order. A chain never evicts its own prefix-closed blocks: it would keep its end and
+  // lose its head.
+  bool reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved);
+  // The bytes are there on every rank. Call it tail first: the last one published is the last to be evicted.
+  void publish(EntryId id);
+  // The bytes will never be there.
+  void abort(EntryId id);
+
+  void pin(EntryId id);
+  // The last unpin makes it a candidate for eviction again, the most recent one.
+  void unpin(EntryId id);
+  // The most recent one, where it is a candidate.
+  void touch(EntryId id);
+
+  // Bad bytes: no lookup finds the key from now on.
+  void drop(EntryId id);
+  // Everything goes: a new epoch.
+  void clear();
+
+  [[nodiscard]] std::uint64_t num_ready() const { return num_ready_; }
+  [[nodiscard]] std::uint64_t num_pinned() const { return num_pinned_; }
+  [[nodiscard]] std::uint64_t num_used_slots() const { return slots_.num_used_slots(); }
+  [[nodiscard]] std::uint64_t num_used_slabs() const { return slots_.num_slabs() - slots_.num_free_slabs(); }
+  [[nodiscard]] std::uint64_t num_evictions() const { return num_evictions_; }
+  [[nodiscard]] std::uint32_t chain_of(EntryId id) const { return index_.entry(id).chain; }
+  // R15, by counting everything: kInternal with the difference.
+  [[nodiscard]] Status check_conservation() const;
+
+ private:
+  std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain);
+  [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
+  [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
+  bool free_one_slab(std::uint32_t size_class, EntryId own_victim, std::uint32_t chain);
+  void evict(EntryId id);
+  void evict_slab(std::uint64_t slab);
+  void release_slot(EntryId id);
+  [[nodiscard]] std::uint32_t class_of(EntryId id) const { return slots_.class_of_slab(slab_of(slot(id))); }
+  [[nodiscard]] bool is_candidate(EntryId id) const {
+    return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;
+  }
+  EntryId& entry_at(SlotId slot) {
+    return entry_of_slot_[slab_of(slot) * slots_.max_slots_per_slab() + index_in_slab(slot)];
+  }
+  [[nodiscard]] std::span<const EntryId> entries_of_slab(std::uint64_t slab) const {
+    return {entry_of_slot_.data() + slab * slots_.max_slots_per_slab(), slots_.max_slots_per_slab()};
+  }
+
+  BlockIndex index_;
+  SlotAllocator slots_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::vector<EntryId> entry_of_slot_;  // [num_slabs x max slots a slab]
+  std::uint64_t num_ready_ = 0;
+  std::uint64_t num_pinned_ = 0;
+  std::uint64_t num_evictions_ = 0;
+};
+
+}  // namespace hostkv
+
+#endif  // HOSTKV_OFFLOAD_OFFLOAD_CACHE_H_
