@@ -25,7 +25,7 @@ class EngineImpl final : public Engine {
   Result<RequestId> add_request(RequestSpec spec) override { return scheduler_.add(std::move(spec)); }
   Status abort_request(RequestId id) override { return scheduler_.abort(id); }
   Status step() override;
-  Status run_until_idle(std::int64_t max_steps) override;
+  Status run_until_idle(std::int64_t max_steps = 1'000'000) override;
   [[nodiscard]] bool idle() const override;
   void evict_device_cache() override { pool_.evict_cached(); }
   bool reset_prefix_cache(bool reset_connector) override;

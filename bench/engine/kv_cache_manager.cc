@@ -74,8 +74,8 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int64_t 
     }
     num_new += new_blocks(g, has_one_block(geometry_.group(g)) ? 0 : table_blocks(g, boundary), end_tokens);
   }
-  const auto num_idle_hits =
-      std::count_if(reused.begin(), reused.end(), [this](BlockId block) { return pool_.is_free(block); });
+  const auto num_idle_hits = std::count_if(
+      reused.begin(), reused.end(), [this](BlockId block) { return block != kNullBlock && pool_.is_free(block); });
   if (num_new + num_idle_hits + reserved_blocks > pool_.num_free()) return false;
 
   // All hit blocks are taken before any new one, so that no group's new block evicts another group's hit.

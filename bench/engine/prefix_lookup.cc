@@ -77,7 +77,9 @@ class Search {
       const BlockIndexRange range = geometry_.needs(g, boundary);
       hit.groups[i].first_block = range.first_block;
       for (std::int64_t b = range.first_block; b < range.end_block; ++b) {
-        hit.groups[i].blocks.push_back(*probe(g, std::min((b + 1) * geometry_.span_tokens(g), boundary)));
+        // Tokens that are kept but not read (extra_retained_tokens) may be gone.
+        const std::int64_t end = std::min((b + 1) * geometry_.span_tokens(g), boundary);
+        hit.groups[i].blocks.push_back(probe(g, end).value_or(kNullBlock));
       }
     }
   }
