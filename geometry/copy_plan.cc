@@ -36,19 +36,24 @@ void append_copy_runs(const KvLayout& layout, GroupIndex group, std::span<const 
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     HOSTKV_DCHECK(pairs[i].block != kNullBlock && pairs[i].block.value() < layout.num_blocks,
                   "block in range and not null");
+    const std::size_t first_of_pair = runs.size();
     std::int64_t host_offset = pairs[i].host_offset_bytes;
     for (const KvBlockRange& range : layout.groups[group.value()]) {
-      const PlannedRun next{
-          .device_region = range.region,
-          .device_offset_bytes = range.offset_bytes + std::int64_t{pairs[i].block.value()} * range.block_stride_bytes,
-          .host_offset_bytes = host_offset,
-          .size_bytes = range.size_bytes,
-          .first_pair = static_cast<std::uint32_t>(i),
-          .num_pairs = 1};
+      const std::int64_t block_offset = std::int64_t{pairs[i].block.value()} * range.block_stride_bytes;
+      const PlannedRun next{.device_region = range.region,
+                            .device_offset_bytes = range.offset_bytes + block_offset,
+                            .host_offset_bytes = host_offset,
+                            .size_bytes = range.size_bytes,
+                            .first_pair = static_cast<std::uint32_t>(i),
+                            .num_pairs = 1};
       host_offset += range.size_bytes;
       if (runs.size() == first_run || !merge(runs.back(), next)) {
         runs.push_back(next);
       }
+    }
+    // A block lies before the last run only as a whole.
+    if (runs.size() == first_of_pair + 1 && first_of_pair > first_run && merge(runs[first_of_pair - 1], runs.back())) {
+      runs.pop_back();
     }
   }
 }

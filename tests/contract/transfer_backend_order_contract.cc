@@ -1,0 +1,96 @@
+// What a job waits for (R5, R6), and what it does not wait for.
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/contract/transfer_backend_contract.h"
+
+namespace hostkv::testing {
+namespace {
+
+constexpr std::int64_t kBytes = 4096;
+
+TEST_P(TransferBackendContract, StoresWhatTheStreamWritesBeforeTheJob) {  // R5, field case D1
+  stream_->hold();
+  stream_->enqueue_fill(device_->region().base, kBytes, 0xAB);
+  ASSERT_TRUE(backend_->submit(store_after_stream(1, kBytes)).ok());
+  EXPECT_EQ(backend_->wait(JobId{1}, std::chrono::nanoseconds{0}).code(), StatusCode::kDeadlineExceeded);
+  expect_untouched(*host_, 0, kBytes, 0);
+  stream_->open();
+  EXPECT_EQ(only_result().status, StatusCode::kOk);
+  expect_untouched(*host_, 0, kBytes, 0xAB);
+}
+
+TEST_P(TransferBackendContract, WouldStoreOldBytesWithoutTheStream) {  // the self-check of the test above
+  stream_->hold();
+  stream_->enqueue_fill(device_->region().base, kBytes, 0xAB);
+  TransferJob store = store_after_stream(1, kBytes);
+  store.after = {};
+  ASSERT_TRUE(backend_->submit(store).ok());
+  EXPECT_EQ(only_result().status, StatusCode::kOk) << "a job that is ordered after nothing starts at once";
+  EXPECT_EQ(host_->read(0, kBytes), pattern(kBytes, 1));
+  stream_->open();
+  stream_->synchronize();
+}
+
+TEST_P(TransferBackendContract, LoadsAfterTheStreamInitialisedTheTarget) {  // R6, field case F3
+  host_->write(0, pattern(kBytes, 5));
+  stream_->hold();
+  stream_->enqueue_fill(device_->region().base, kBytes, 0);
+  TransferJob load = job(1, Direction::kLoad, {load_run(0, 0, kBytes)});
+  load.after = stream_->handle();
+  ASSERT_TRUE(backend_->submit(load).ok());
+  EXPECT_EQ(backend_->wait(JobId{1}, std::chrono::nanoseconds{0}).code(), StatusCode::kDeadlineExceeded);
+  stream_->open();
+  EXPECT_EQ(only_result().status, StatusCode::kOk);
+  stream_->synchronize();
+  EXPECT_EQ(device_->read(0, kBytes), pattern(kBytes, 5));
+}
+
+TEST_P(TransferBackendContract, DoesNotWaitForWhatIsIssuedAfterSubmit) {
+  ASSERT_TRUE(backend_->submit(store_after_stream(1, kBytes)).ok());
+  stream_->hold();
+  stream_->enqueue_fill(host_->region().base, kBytes, 0x77);
+  EXPECT_EQ(only_result().status, StatusCode::kOk);
+  EXPECT_EQ(host_->read(0, kBytes), pattern(kBytes, 1));
+  stream_->open();
+  stream_->synchronize();
+}
+
+TEST_P(TransferBackendContract, KeepsLoadsGoingWhileAStoreWaits) {
+  host_->write(kBytes, pattern(kBytes, 9));
+  stream_->hold();
+  ASSERT_TRUE(backend_->submit(store_after_stream(1, kBytes)).ok());
+  ASSERT_TRUE(backend_->submit(job(2, Direction::kLoad, {load_run(kBytes, kBytes, kBytes)})).ok());
+  EXPECT_TRUE(backend_->wait(JobId{2}, kForever).ok());
+  EXPECT_EQ(device_->read(kBytes, kBytes), pattern(kBytes, 9));
+  stream_->open();
+  EXPECT_EQ(drain_results().size(), 2U);
+}
+
+TEST_P(TransferBackendContract, KeepsStoresGoingWhileALoadWaits) {
+  stream_->hold();
+  TransferJob load = job(1, Direction::kLoad, {load_run(0, 0, kBytes)});
+  load.after = stream_->handle();
+  ASSERT_TRUE(backend_->submit(load).ok());
+  ASSERT_TRUE(backend_->submit(job(2, Direction::kStore, {store_run(kBytes, kBytes, kBytes)})).ok());
+  EXPECT_TRUE(backend_->wait(JobId{2}, kForever).ok());
+  stream_->open();
+  EXPECT_EQ(drain_results().size(), 2U);
+}
+
+TEST_P(TransferBackendContract, OrdersEachJobAfterItsOwnStream) {
+  const auto other = subject_->make_stream();
+  stream_->hold();
+  other->hold();
+  other->enqueue_fill(device_->region().base, kBytes, 0x11);
+  TransferJob store = store_after_stream(1, kBytes);
+  store.after = other->handle();
+  ASSERT_TRUE(backend_->submit(store).ok());
+  other->open();
+  EXPECT_EQ(only_result().status, StatusCode::kOk) << "the other stream, still held, does not matter";
+  expect_untouched(*host_, 0, kBytes, 0x11);
+}
+
+}  // namespace
+}  // namespace hostkv::testing
