@@ -43,7 +43,9 @@ std::string problem(const std::string& text) {
   return message.substr(file.path().size());
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(TraceReader, ReadsRequestsInTheOrderOfTheFile) {
   const TraceFile file(line("1024", "[0, 1]") + "\n" + line("600", "[0, 2]"));
