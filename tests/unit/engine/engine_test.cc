@@ -230,6 +230,7 @@ TEST(Engine, ResetsOnlyWhenNoBlockIsOwned) {
   ASSERT_TRUE(engine->step().ok());
   EXPECT_FALSE(engine->reset_prefix_cache(true));
   ASSERT_TRUE(engine->abort_request(*id).ok());
+  EXPECT_EQ(engine->take_reports().size(), 1U);
   EXPECT_TRUE(engine->reset_prefix_cache(true));
   EXPECT_EQ(run_prompt(*engine, make_prompt(40)).device_hit_tokens, 0);
 }
