@@ -130,6 +130,9 @@ class Parser {
     const auto found = std::ranges::find_if(parsed_, [&](const auto& c) { return c->app == deepest; });
     const std::vector<std::string> extras = app_.remaining(/*recurse=*/true);
     if (found == parsed_.end()) return error(no_command(*deepest, extras));
+    if (const std::vector<std::string> early = app_.remaining(); !early.empty()) {
+      return error(stands_before("command", early.front()));
+    }
     const Command& command = **found;
     if (!extras.empty()) return error(not_known(command, extras));
     line.command = std::string(command.info->name);
@@ -142,6 +145,11 @@ class Parser {
     return line;
   }
 
+  static Status stands_before(const std::string& what, const std::string& option) {
+    return Status(StatusCode::kInvalidArgument,
+                  "option " + option + " stands before the " + what + "; allowed: hostkv COMMAND [options]");
+  }
+
   Status no_command(const CLI::App& app, const std::vector<std::string>& extras) {
     std::vector<std::string> names;
     for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -151,10 +159,7 @@ class Parser {
     for (const std::string& name : names) allowed += (allowed.empty() ? "" : ", ") + name;
     const std::string what = &app == &app_ ? "command" : app.get_name();
     if (extras.empty()) return Status(StatusCode::kInvalidArgument, "no " + what + " given; allowed: " + allowed);
-    if (extras.front().starts_with('-')) {
-      return Status(StatusCode::kInvalidArgument,
-                    "option " + extras.front() + " stands before the " + what + "; allowed: hostkv COMMAND [options]");
-    }
+    if (extras.front().starts_with('-')) return stands_before(what, extras.front());
     const std::string_view nearest = nearest_name(extras.front(), views);
     return Status(StatusCode::kInvalidArgument,
                   "unknown " + what + " \"" + extras.front() + "\"; " +

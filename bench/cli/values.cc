@@ -76,7 +76,7 @@ Result<std::vector<std::size_t>> parse_choice_list(std::string_view option, std:
   return parse_each<std::size_t>(option, text, [&](const std::string& part) -> Result<std::size_t> {
     const auto found = std::ranges::find(allowed, part);
     if (found != allowed.end()) return static_cast<std::size_t>(found - allowed.begin());
-    const std::string_view nearest = nearest_name(part, allowed);
+    const std::string_view nearest = allowed.size() > 1 ? nearest_name(part, allowed) : std::string_view();
     return refuse(
         option, part,
         (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") + "allowed: " + joined(allowed));

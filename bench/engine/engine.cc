@@ -56,6 +56,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config) {
   if (Status status = validate(config); !status.ok()) return error(std::move(status));
   const std::vector<std::int64_t> sizes = payload_block_bytes(config);
   for (std::size_t g = 0; g < sizes.size(); ++g) config.geometry.groups[g].page_bytes = sizes[g];
+  // The ranks are those of DCP; tensor-parallel ones beside them would only repeat what these do.
+  if (config.geometry.parallel.tp == 1) config.geometry.parallel.tp = config.geometry.parallel.dcp;
   config.geometry.fine_hits = false;  // this engine's lookups end on scheduler blocks
   Result<Geometry> geometry = Geometry::resolve(config.geometry);
   if (!geometry) return error(geometry.error());

@@ -82,8 +82,8 @@ class LookupCase {
     std::vector<KvCacheGroup> groups{full_group(4 * pick(1, 2))};
     groups[0].eagle = pick(0, 3) == 0;
     if (pick(0, 1) == 1) groups.push_back(window_group(4, pick(1, 20)));
-    if (pick(0, 1) == 1) groups.push_back(chunked_group(4, 8 * pick(1, 3)));
     if (pick(0, 1) == 1) groups.push_back(mamba_group(8));
+    if (pick(0, 1) == 1) groups.push_back(chunked_group(8, 8 * pick(1, 3)));
     if (pick(0, 1) == 1) groups.push_back(ring_group(4));
     return groups;
   }

@@ -53,7 +53,7 @@ TEST(CommandLine, PointsToTheNearestCommand) {
 TEST(CommandLine, PointsToTheNearestOption) {
   expect_refusal("replay --devce-blocks 5", "unknown option --devce-blocks; did you mean --device-blocks?");
   expect_refusal("replay --devce-blocks=5", "unknown option --devce-blocks; did you mean --device-blocks?");
-  expect_refusal(kScenario + "--modle kimi-like", "unknown option --modle; did you mean --model?");
+  expect_refusal(kScenario + "--modell kimi-like", "unknown option --modell; did you mean --model?");
   expect_refusal("check --frist 3 file", "unknown option --frist; did you mean --first?");
   expect_refusal("replay stray", "argument \"stray\" is not expected");
 }

@@ -37,7 +37,8 @@ TEST(ModelPresets, AllParseAndResolveWithTheirOwnParallelSizes) {
 
 TEST(ModelPresets, ShardNoWindowChunkOrScratchGroup) {
   for (const Preset& preset : model_presets()) {
-    for (const KvCacheGroup& group : load_model(preset.name)->geometry.groups) {
+    const Model model = *load_model(preset.name);
+    for (const KvCacheGroup& group : model.geometry.groups) {
       const bool may = group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
       EXPECT_TRUE(may || !group.sharded) << preset.name << " " << group.name;
     }

@@ -58,6 +58,7 @@ TEST(Engine, HitsTheOutputOfAnEarlierRequest) {
     ASSERT_TRUE(engine->step().ok());
   }
   ASSERT_EQ(tokens.size(), 64U);
+  EXPECT_EQ(engine->take_reports().size(), 1U);
   tokens.insert(tokens.end(), 10, 1);
   EXPECT_EQ(run_prompt(*engine, tokens).device_hit_tokens, 64);
   EXPECT_EQ(engine->stats().bytes_wrong, 0);
@@ -229,6 +230,7 @@ TEST(Engine, ResetsOnlyWhenNoBlockIsOwned) {
   ASSERT_TRUE(engine->step().ok());
   EXPECT_FALSE(engine->reset_prefix_cache(true));
   ASSERT_TRUE(engine->abort_request(*id).ok());
+  EXPECT_EQ(engine->take_reports().size(), 1U);
   EXPECT_TRUE(engine->reset_prefix_cache(true));
   EXPECT_EQ(run_prompt(*engine, make_prompt(40)).device_hit_tokens, 0);
 }

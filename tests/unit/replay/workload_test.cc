@@ -40,7 +40,8 @@ TEST(Workload, LongerTracesBeginLikeShorterOnes) {
 TEST(Workload, GivesEveryIdOneParent) {
   for (const std::string_view name : workload_names()) {
     std::map<std::int64_t, std::int64_t> parents;
-    for (const TraceRequest& request : make_workload(name, 1, 1000)->requests) {
+    const Trace trace = *make_workload(name, 1, 1000);
+    for (const TraceRequest& request : trace.requests) {
       std::int64_t parent = -1;
       for (const std::int64_t id : request.block_ids) {
         EXPECT_EQ(parents.try_emplace(id, parent).first->second, parent) << name;
