@@ -20,8 +20,7 @@ StorePlanner::StorePlanner(Context context) : context_(std::move(context)) {
   const Geometry& geometry = context_.geometry;
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    can_store_ = can_store_ && !(geometry.group(group).kind == GroupKind::kMamba &&
-                                 geometry.group(group).mamba_mode == MambaMode::kNone);
+    can_store_ = can_store_ && (geometry.group(group).kind != GroupKind::kMamba || geometry.offloadable(group));
     if (!geometry.offloadable(group)) {
       continue;
     }
