@@ -1,0 +1,10 @@
+hostkv_test(NAME offload_test LABEL unit LIBS hostkv_recovery SOURCES
+  unit/offload/block_index_test.cc unit/offload/lru_policy_test.cc unit/offload/offload_cache_test.cc
+  unit/offload/offload_cache_pressure_test.cc unit/offload/offload_key_test.cc unit/offload/pool_plan_test.cc
+  unit/offload/slot_allocator_test.cc unit/recovery/rank_merge_test.cc)
+
+hostkv_test(NAME offload_property_test LABEL property LIBS hostkv_offload SOURCES
+  property/offload/block_index_property_test.cc property/offload/lru_policy_property_test.cc
+  property/offload/offload_cache_property_test.cc property/offload/pool_plan_property_test.cc
+  property/offload/slot_allocator_property_test.cc)
+
