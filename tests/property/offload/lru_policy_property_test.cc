@@ -37,11 +37,23 @@ class LruModel {
   }
 
  private:
+  void check_order(std::uint32_t size_class) const {
+    EntryId victim = policy_.victim(size_class);
+    for (const Candidate& candidate : oldest_first_) {
+      if (candidate.size_class == size_class) {
+        ASSERT_EQ(victim, candidate.entry);
+        victim = policy_.next_victim(victim);
+      }
+    }
+    EXPECT_EQ(victim, kNoEntry);
+  }
+
   void check() const {
     EXPECT_EQ(policy_.victim(), oldest_first_.empty() ? kNoEntry : oldest_first_.front().entry);
     for (std::uint32_t c = 0; c < num_classes_; ++c) {
       const auto victim = std::ranges::find(oldest_first_, c, &Candidate::size_class);
       EXPECT_EQ(policy_.victim(c), victim == oldest_first_.end() ? kNoEntry : victim->entry);
+      check_order(c);
       const auto count = std::ranges::count(oldest_first_, c, &Candidate::size_class);
       EXPECT_EQ(policy_.num_candidates(c), static_cast<std::uint64_t>(count));
     }

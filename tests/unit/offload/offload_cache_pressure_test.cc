@@ -55,6 +55,10 @@ class CountingPolicy final : public EvictionPolicy {
     ++calls_;
     return lru_.victim(size_class);
   }
+  [[nodiscard]] EntryId next_victim(EntryId candidate) const override {
+    ++calls_;
+    return lru_.next_victim(candidate);
+  }
   [[nodiscard]] EntryId victim() const override {
     ++calls_;
     return lru_.victim();
@@ -171,6 +175,27 @@ TEST(FullHost, TakesItsOwnOldestBlockWhereTheOlderSlabIsPinned) {
   pin_key(cache, 0);  // block 1 of the slab stays the oldest candidate of all
   ASSERT_TRUE(store_one(cache, 11, 1));
   EXPECT_EQ(ready_numbers(cache, 12), (Numbers{0, 1, 11}));
+  expect_conserved(cache);
+}
+
+TEST(FullHost, PassesOverASlabHeldByABlockOfTheSameSet) {
+  OffloadCache cache = lru_cache({2, 1}, 2);
+  ASSERT_TRUE(store_all(cache, wants_of(0, 2, 0)));
+  ASSERT_TRUE(store_all(cache, wants_of(2, 2, 0)));
+  // The set's small block takes a place in the slab of the oldest one; its large block needs a whole slab.
+  EXPECT_TRUE(store_all(cache, {want_of(10, 0), want_of(11, 1)}));
+  EXPECT_TRUE(is_ready(cache, key_of(10)));
+  EXPECT_TRUE(is_ready(cache, key_of(11)));
+  expect_conserved(cache);
+}
+
+TEST(FullHost, PassesOverItsOwnOldBlocksToTheNewerOnesOfOthers) {
+  OffloadCache cache = lru_cache({1}, 3);
+  ASSERT_TRUE(store_all(cache, {want_of(0, 0, true), want_of(1, 0, true)}, 1));
+  ASSERT_TRUE(store_all(cache, {want_of(2)}, 2));
+  EXPECT_TRUE(store_all(cache, {want_of(3, 0, true)}, 1));
+  EXPECT_EQ(ready_numbers(cache, 4), (Numbers{0, 1, 3}));
+  EXPECT_FALSE(store_all(cache, {want_of(4, 0, true)}, 1)) << "only its own are left";
   expect_conserved(cache);
 }
 
