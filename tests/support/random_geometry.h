@@ -38,6 +38,20 @@ inline GeometrySpec random_spec(Random& random) {
   return spec;
 }
 
+// For the message of a failed case.
+inline std::string described(const Geometry& geometry) {
+  std::string text = "scheduler block " + std::to_string(geometry.scheduler_block_tokens()) + ", hash block " +
+                     std::to_string(geometry.hash_block_tokens());
+  for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
+    const KvCacheGroup& group = geometry.group(GroupIndex{g});
+    text += "; " + geometry.group_label(GroupIndex{g}) + " span " +
+            std::to_string(geometry.span_tokens(GroupIndex{g})) + " window " + std::to_string(group.window_tokens) +
+            "+" + std::to_string(group.extra_retained_tokens) + " chunk " + std::to_string(group.chunk_tokens) +
+            (geometry.drops_unit(GroupIndex{g}) ? " drops" : "");
+  }
+  return text;
+}
+
 }  // namespace hostkv::testing
 
 #endif  // HOSTKV_TESTS_SUPPORT_RANDOM_GEOMETRY_H_

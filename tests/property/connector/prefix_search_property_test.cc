@@ -14,6 +14,7 @@ namespace {
 struct Case {
   const Geometry& geometry;
   CachedKeys keys;  // [group]
+  std::int64_t hashed_tokens = 0;
   std::int64_t num_tokens = 0;
   std::int64_t num_local_tokens = 0;
 };
@@ -48,7 +49,8 @@ std::int64_t oracle_hit(const Case& c) {
   for (std::uint32_t g = 0; g < c.geometry.num_groups(); ++g) {
     any = any || c.geometry.offloadable(GroupIndex{g});
   }
-  for (std::int64_t boundary = c.num_tokens - 1; any && boundary > c.num_local_tokens; --boundary) {
+  for (std::int64_t boundary = std::min(c.num_tokens - 1, c.hashed_tokens); any && boundary > c.num_local_tokens;
+       --boundary) {
     bool everywhere = boundary % c.geometry.scheduler_block_tokens() == 0;
     for (std::uint32_t g = 0; everywhere && g < c.geometry.num_groups(); ++g) {
       everywhere = !c.geometry.offloadable(GroupIndex{g}) || group_answers(c, GroupIndex{g}, boundary);
@@ -95,11 +97,12 @@ class SearchProperty {
 
   void check(const Geometry& geometry) {
     const std::int64_t step = geometry.scheduler_block_tokens();
-    const std::int64_t hashed = pick(random_, 0, std::min<std::int64_t>(8 * step, 600));
+    const std::int64_t unit = geometry.hash_block_tokens();
+    const std::int64_t hashed = pick(random_, 0, std::min<std::int64_t>(8 * step, 600)) / unit * unit;
     HostShelf host(geometry, hashed);
-    Case c{.geometry = geometry, .keys = {}, .num_tokens = 0, .num_local_tokens = 0};
+    Case c{.geometry = geometry, .keys = {}, .hashed_tokens = hashed};
     for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
-      c.keys.push_back(random_keys(random_, geometry.span_tokens(GroupIndex{g}), hashed));
+      c.keys.push_back(random_keys(random_, std::max(unit, geometry.span_tokens(GroupIndex{g})), hashed));
       if (geometry.offloadable(GroupIndex{g})) {
         host.put(g, c.keys.back());
       }
@@ -137,6 +140,7 @@ TEST(PrefixSearch, AgreesWithTryingEveryBoundaryOverRandomGeometriesAndCaches) {
   Random random(seed);
   SearchProperty property(random);
   int resolved_specs = 0;
+  int refused = 0;
   int dropping = 0;
   for (std::uint64_t round = 0; round < test_rounds(5'000); ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
@@ -145,17 +149,21 @@ TEST(PrefixSearch, AgreesWithTryingEveryBoundaryOverRandomGeometriesAndCaches) {
       continue;
     }
     const Result<Geometry> geometry = coarse_geometry(*fine);
-    ASSERT_TRUE(geometry.has_value()) << geometry.error().message();
+    if (!geometry) {
+      ++refused;
+      continue;
+    }
     ++resolved_specs;
     for (std::uint32_t g = 0; g < geometry->num_groups(); ++g) {
       dropping += geometry->drops_unit(GroupIndex{g}) ? 1 : 0;
     }
+    SCOPED_TRACE(described(*geometry));
     property.check(*geometry);
     ASSERT_FALSE(::testing::Test::HasFailure());
   }
   RecordProperty("cases", property.num_cases);
   RecordProperty("hits", property.num_hits);
-  EXPECT_GT(resolved_specs, 0);
+  EXPECT_GT(resolved_specs, refused) << "blocks that end at no hash are rare";
   EXPECT_GT(dropping, 0);
   EXPECT_GT(property.num_hits, property.num_cases / 10);
   EXPECT_GT(property.num_cut, 0);

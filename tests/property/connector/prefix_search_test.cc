@@ -161,6 +161,26 @@ TEST(PrefixSearch, AModelWithAStateThatCannotBeFoundHasNoHits) {
   EXPECT_EQ(host.hit(100), 0);
 }
 
+// R25: three blocks of 16 tokens would share the key of the fourth.
+TEST(PrefixSearch, AGeometryWhoseBlocksEndAtNoHashIsRefused) {
+  const Geometry geometry = resolved({.groups = {full(16), mamba(64, MambaMode::kAll)}});
+  ASSERT_EQ(geometry.hash_block_tokens(), 64);
+  const Result<Geometry> refused = coarse_geometry(geometry);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message().find("group 0"), std::string::npos) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("blocks of 64 tokens"), std::string::npos) << refused.error().message();
+}
+
+TEST(PrefixSearch, StatesOfModeAllAreFoundAtTheirBoundary) {
+  const Geometry geometry = coarse({.groups = {full(64), mamba(16, MambaMode::kAll)}});
+  HostShelf host(geometry, 256);
+  host.put(0, {64, 128, 192});
+  host.put(1, {64, 128});
+  EXPECT_EQ(host.hit(256), 128);
+  EXPECT_EQ(host.load(0, 128), (Load{{0, 0}, {0, 1}, {1, 7}}));
+}
+
 TEST(PrefixSearch, AShorterHashListThanThePromptLimitsTheHit) {
   const Geometry geometry = coarse({.groups = {full(16)}});
   HostShelf host(geometry, 40);
