@@ -131,7 +131,11 @@ std::int64_t PrefixSearch::highest_missing_block(const HashChain& hashes, GroupI
     return kCannotAnswer;
   }
   const std::int64_t span = geometry_.span_tokens(group);
-  for (std::int64_t i = need->blocks.end_block - 1; i >= need->blocks.first_block; --i) {
+  // A load also fills the blocks that the engine retains behind a window, although no lookup on the device asks for
+  // them.
+  const std::int64_t first_block =
+      std::min(need->blocks.first_block, geometry_.needs(group, boundary_tokens).first_block);
+  for (std::int64_t i = need->blocks.end_block - 1; i >= first_block; --i) {
     const std::int64_t end_tokens = i + 1 == need->blocks.end_block ? need->tail_boundary_tokens : (i + 1) * span;
     if (end_tokens > num_local_tokens && find_ready(hashes, group, end_tokens) == kNoEntry) {
       return i;
