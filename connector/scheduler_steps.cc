@@ -18,6 +18,24 @@ bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
+bool names_block_of(const PlannedJob& job, const FailedBlock& failed) {
+  return std::ranges::any_of(
+      job.blocks, [&](const JobBlock& block) { return block.group == failed.group && block.block == failed.block; });
+}
+
+// A failure is never success (R11): a rank that names blocks beside kOk, or blocks that the job does not have, has
+// failed all of it.
+JobResult taken_seriously(JobResult result, const PlannedJob& job) {
+  if (result.status == StatusCode::kOk && !result.failed.empty()) {
+    result.status = StatusCode::kInternal;
+    result.failed.clear();
+  }
+  if (!std::ranges::all_of(result.failed, [&](const FailedBlock& failed) { return names_block_of(job, failed); })) {
+    result.failed.clear();
+  }
+  return result;
+}
+
 }  // namespace
 
 Status SchedulerConnectorImpl::check_step(const StepInput& step) {
@@ -157,7 +175,8 @@ PlannedJob& SchedulerConnectorImpl::queue_job(PlannedJob job) {
 void SchedulerConnectorImpl::on_worker_results(std::span<const JobResult> results) {
   for (const JobResult& result : results) {
     const auto at = jobs_.find(result.job);
-    if (at == jobs_.end() || !at->second.sent || at->second.epoch != result.epoch || !at->second.merge.add(result)) {
+    if (at == jobs_.end() || !at->second.sent || at->second.epoch != result.epoch ||
+        !at->second.merge.add(taken_seriously(result, at->second))) {
       ++metrics_.ignored_results;
       continue;
     }
