@@ -168,6 +168,10 @@ Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
     return {StatusCode::kFailedPrecondition,
             named(request.id) + " ended, but its load has not: its id is not free yet"};
   }
+  if (std::ranges::find(outcomes_, request.id, &LoadOutcome::request) != outcomes_.end()) {
+    return {StatusCode::kFailedPrecondition,
+            named(request.id) + " ended, but the outcome of its load was not taken: its id is not free yet"};
+  }
   const auto [at, added] = requests_.try_emplace(request.id);
   if (!added) {
     return {StatusCode::kFailedPrecondition, named(request.id) + " is alive already"};
