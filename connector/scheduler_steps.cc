@@ -100,7 +100,7 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
 void SchedulerConnectorImpl::forget_preempted(const StepInput& step) {
   for (const RequestId id : step.preempted) {
     RequestState* request = find_request(id);
-    if (request != nullptr && !request->load_job) {
+    if (request != nullptr) {
       lose_blocks(*request);
     }
   }
@@ -247,7 +247,8 @@ void SchedulerConnectorImpl::end_load(const PlannedJob& job, StatusCode status) 
   loading_.erase(job.request);
   if (RequestState* request = find_request(job.request); request != nullptr && request->load_job == job.id) {
     request->load_job.reset();
-    request->admitted = status == StatusCode::kOk;  // after a failure the request looks up again
+    // After a failure, or a preemption meanwhile, the request looks up again.
+    request->admitted = request->admitted && status == StatusCode::kOk;
   }
 }
 
