@@ -14,6 +14,8 @@
 namespace hostkv {
 namespace {
 
+constexpr std::uint64_t kMaxPlaces = std::uint64_t{1} << 31U;  // an EntryId numbers them
+
 std::string named(RequestId id) {
   return "request " + std::to_string(id.value());
 }
@@ -123,6 +125,12 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                   " slots a slab; " +
                   (geometry_.offloadable(GroupIndex{g}) ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
     }
+  }
+  const std::uint32_t widest = *std::ranges::max_element(capacity.slots_per_slab);
+  if (capacity.num_slabs > kMaxPlaces / std::max(widest, 1U)) {
+    return {StatusCode::kInvalidArgument, who + " has a host pool of " + std::to_string(capacity.num_slabs) +
+                                              " slabs of up to " + std::to_string(widest) + " places; at most " +
+                                              std::to_string(kMaxPlaces) + " places can be numbered"};
   }
   if (const std::uint64_t needed = slabs_of_boundary_set(geometry_, capacity.slots_per_slab);
       capacity.num_slabs < needed) {
