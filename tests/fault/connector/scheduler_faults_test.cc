@@ -65,7 +65,8 @@ TEST_F(SchedulerFaults, ARequestWhoseLoadFailedMustBeAllocatedAnewBeforeItRuns) 
   EXPECT_EQ(rig_.connector->metrics().loaded_blocks, 0);
   EXPECT_EQ(rig_.connector->metrics().failed_load_blocks, 4);
   const ScheduledRequest scheduled{RequestId{2}, 16, 1};
-  const auto step = rig_.connector->build_step_metadata({.scheduled = {&scheduled, 1}, .hand_offs = {}, .preempted = {}});
+  const auto step =
+      rig_.connector->build_step_metadata({.scheduled = {&scheduled, 1}, .hand_offs = {}, .preempted = {}});
   ASSERT_FALSE(step.has_value());
   EXPECT_EQ(step.error().code(), StatusCode::kFailedPrecondition);
   rig_.finish(2, 0);
@@ -206,7 +207,8 @@ TEST_F(SchedulerFaults, AResetWithCopiesInFlightForgetsAtOnceAndIsDoneWhenTheyEn
   rig_.finish(3, 0);
   rig_.finish(4, 0);
   rig_.expect_idle();
-  EXPECT_EQ(rig_.connector->metrics().dropped_reset_blocks, 6 + static_cast<std::int64_t>(competing.jobs[0].blocks.size()));
+  EXPECT_EQ(rig_.connector->metrics().dropped_reset_blocks,
+            6 + static_cast<std::int64_t>(competing.jobs[0].blocks.size()));
 }
 
 TEST_F(SchedulerFaults, AResetDropsPromisesAndQueuedLoads) {

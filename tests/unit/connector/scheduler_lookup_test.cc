@@ -119,9 +119,9 @@ TEST_F(SchedulerLookup, OtherHashesNeverHit) {
 TEST_F(SchedulerLookup, KeysOfTwoNamespacesAndGroupsNeverMeet) {
   const std::vector<std::byte> hash = hashes_of("a", 1);
   const auto key = [&](const std::string& name, std::uint32_t group) {
-    return make_offload_key(hash, GroupIndex{group},
-                            make_namespace_fingerprint(rig_.connector->geometry().fingerprint(),
-                                                       std::as_bytes(std::span(name))));
+    return make_offload_key(
+        hash, GroupIndex{group},
+        make_namespace_fingerprint(rig_.connector->geometry().fingerprint(), std::as_bytes(std::span(name))));
   };
   EXPECT_TRUE(key("weights-1", 0) == key("weights-1", 0));
   EXPECT_FALSE(key("weights-1", 0) == key("weights-2", 0));

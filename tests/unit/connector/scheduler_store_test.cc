@@ -163,10 +163,10 @@ TEST_F(HandOffs, WhatCannotBeUsedIsIgnoredAndCounted) {
   rig_.add(2, "abcd", 17);  // never admitted
   const GroupIndex state{1};
   const std::vector<BoundaryHandOff> useless = {
-      {RequestId{99}, state, BlockId{700}, 4},         {RequestId{2}, state, BlockId{700}, 4},
-      {RequestId{1}, state, kNullBlock, 4},            {RequestId{1}, GroupIndex{0}, BlockId{700}, 4},
-      {RequestId{1}, GroupIndex{2}, BlockId{700}, 4},  {RequestId{1}, state, BlockId{700}, 6},
-      {RequestId{1}, state, BlockId{700}, 0},          {RequestId{1}, state, BlockId{700}, -4},
+      {RequestId{99}, state, BlockId{700}, 4},        {RequestId{2}, state, BlockId{700}, 4},
+      {RequestId{1}, state, kNullBlock, 4},           {RequestId{1}, GroupIndex{0}, BlockId{700}, 4},
+      {RequestId{1}, GroupIndex{2}, BlockId{700}, 4}, {RequestId{1}, state, BlockId{700}, 6},
+      {RequestId{1}, state, BlockId{700}, 0},         {RequestId{1}, state, BlockId{700}, -4},
       {RequestId{1}, state, BlockId{700}, 20},
   };
   EXPECT_TRUE(step(0, 4, useless).jobs.empty());
