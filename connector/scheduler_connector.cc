@@ -336,6 +336,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
   }
   if (!request->admitted) {
     request->admitted = true;
+    request->admitted_step = sequence_;
     request->counted_lookup = false;
     request->admitted_tokens = 0;
     request->tried_tokens = 0;

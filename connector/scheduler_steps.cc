@@ -57,11 +57,15 @@ Status SchedulerConnectorImpl::check_step(const StepInput& step) {
                                                 std::to_string(scheduled.num_computed_tokens) +
                                                 "; both must be between 0 and 2^40"};
     }
-    if (contains(step.preempted, scheduled.id)) {
+    if (preempted(*request, step)) {
       return {StatusCode::kInvalidArgument, "a step schedules and preempts " + named(scheduled.id)};
     }
   }
   return {};
+}
+
+bool SchedulerConnectorImpl::preempted(const RequestState& request, const StepInput& step) const {
+  return request.admitted_step != sequence_ && contains(step.preempted, request.id);
 }
 
 Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const StepInput& step) {
@@ -100,7 +104,7 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
 void SchedulerConnectorImpl::forget_preempted(const StepInput& step) {
   for (const RequestId id : step.preempted) {
     RequestState* request = find_request(id);
-    if (request != nullptr) {
+    if (request != nullptr && preempted(*request, step)) {
       lose_blocks(*request);
     }
   }
@@ -124,7 +128,7 @@ void SchedulerConnectorImpl::take_hand_offs(const StepInput& step) {
 
 bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off, const StepInput& step) {
   const RequestState* request = find_request(hand_off.id);
-  if (request == nullptr || !request->admitted || request->load_job || contains(step.preempted, hand_off.id) ||
+  if (request == nullptr || !request->admitted || request->load_job || preempted(*request, step) ||
       hand_off.block == kNullBlock || hand_off.group.value() >= geometry_.num_groups()) {
     return false;
   }

@@ -88,7 +88,8 @@ struct BoundaryHandOff {
 struct StepInput {
   std::span<const ScheduledRequest> scheduled;
   std::span<const BoundaryHandOff> hand_offs;
-  std::span<const RequestId> preempted;  // since the last step; their tables are void
+  // Since the last step; the tables that they had in it are void. One of them may have been admitted again meanwhile.
+  std::span<const RequestId> preempted;
 };
 
 struct FailedBlock {

@@ -206,5 +206,25 @@ TEST_F(SchedulerLookup, APreemptedRequestLooksUpWhileItsOwnStoreIsInFlight) {
   rig_.expect_idle();
 }
 
+// A preemption between two steps, of which the next step tells, and an admission before that step.
+TEST_F(SchedulerLookup, ARequestAdmittedAgainBeforeTheStepThatTellsOfItsPreemptionKeepsItsNewBlocks) {
+  rig_.add(1, "abcd", 17);
+  ASSERT_EQ(rig_.allocate(1, 17), Status());
+  rig_.answer_all(rig_.step(1, 0, 8));
+  const RequestId id{1};
+  ASSERT_EQ(rig_.match(1, 17), 8);
+  ASSERT_EQ(rig_.allocate(1, 17, 8), Status());
+  const StepMetadata load = rig_.step(StepInput{.scheduled = {}, .hand_offs = {}, .preempted = {&id, 1}});
+  ASSERT_EQ(load.jobs.size(), 1U);
+  rig_.answer_all(load);
+  ASSERT_EQ(rig_.connector->take_load_outcomes().size(), 1U);
+  EXPECT_EQ(rig_.step(1, 8, 12).jobs.size(), 1U);
+  // And without a load: admitted again and running in the step that tells.
+  EXPECT_EQ(rig_.match(1, 17, 8), 0) << "the third block is still being stored";
+  ASSERT_EQ(rig_.allocate(1, 17, 0), Status());
+  const ScheduledRequest scheduled{id, 8, 8};
+  EXPECT_EQ(rig_.step(StepInput{.scheduled = {&scheduled, 1}, .hand_offs = {}, .preempted = {&id, 1}}).jobs.size(), 1U);
+}
+
 }  // namespace
 }  // namespace hostkv::testing

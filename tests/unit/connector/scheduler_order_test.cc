@@ -87,6 +87,7 @@ TEST_F(SchedulerOrder, StepsThatCannotBeAreRefusedWhole) {
   rig_.add(1, "abcd", 17);
   expect_refused(StatusCode::kFailedPrecondition, "owns no blocks", [&] { return build({RequestId{1}, 0, 4}); });
   ASSERT_EQ(rig_.allocate(1, 17), Status());
+  rig_.step();
   const auto invalid = StatusCode::kInvalidArgument;
   expect_refused(invalid, "schedules -1 tokens", [&] { return build({RequestId{1}, 0, -1}); });
   expect_refused(invalid, "behind -1", [&] { return build({RequestId{1}, -1, 4}); });
