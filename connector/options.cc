@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -136,7 +137,10 @@ constexpr std::array<Row, 7> kRows = {{
        if (!v.is_number_integer()) {
          return wrong_type(kThreadsInfo, v);
        }
-       o.copy_threads = v.is_number_unsigned() && v.get<std::uint64_t>() > 1000000 ? 1000000 : v.get<std::int64_t>();
+       if (v.is_number_unsigned() && v.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxCopyThreads)) {
+         return out_of_range(kThreadsInfo.name, v.dump(), kThreadsInfo.range);
+       }
+       o.copy_threads = v.get<std::int64_t>();
        return Status();
      },
      [](const ConnectorOptions& o) { return Json(o.copy_threads); },
@@ -220,10 +224,21 @@ Status ConnectorOptions::validate() const {
 }
 
 Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
-  const Json document = Json::parse(json, nullptr, false);
+  std::set<std::string> seen;
+  std::string twice;
+  const auto watch_names = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1 && !seen.insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  const Json document = Json::parse(json, watch_names, false);
   if (document.is_discarded() || !document.is_object()) {
     return error(StatusCode::kInvalidArgument,
                  "options must be one JSON object of option names, such as {\"cpu_bytes_to_use\": \"64GiB\"}");
+  }
+  if (!twice.empty()) {
+    return error(StatusCode::kInvalidArgument, "option \"" + twice + "\" is given twice; once is allowed");
   }
   ConnectorOptions options;
   for (const auto& [name, value] : document.items()) {
@@ -244,7 +259,8 @@ std::string ConnectorOptions::to_json() const {
   for (const Row& row : kRows) {
     document[std::string(row.info.name)] = row.get(*this);
   }
-  return document.dump();
+  // Bytes of a namespace that are no UTF-8 are replaced: dump() would throw.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::span<const OptionInfo> connector_option_table() {

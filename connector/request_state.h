@@ -52,6 +52,7 @@ struct RequestState {
   HashChain hashes;
 
   bool admitted = false;             // owns blocks
+  std::uint64_t admitted_step = 0;   // steps that were built before this admission
   std::int64_t admitted_tokens = 0;  // local + external tokens of this admission: not computed by the request itself
   std::optional<Promise> promise;
   std::optional<JobId> load_job;  // planned or in flight

@@ -14,6 +14,8 @@
 namespace hostkv {
 namespace {
 
+constexpr std::uint64_t kMaxPlaces = std::uint64_t{1} << 31U;  // an EntryId numbers them
+
 std::string named(RequestId id) {
   return "request " + std::to_string(id.value());
 }
@@ -124,6 +126,12 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                   (geometry_.offloadable(GroupIndex{g}) ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
     }
   }
+  const std::uint32_t widest = *std::ranges::max_element(capacity.slots_per_slab);
+  if (capacity.num_slabs > kMaxPlaces / std::max(widest, 1U)) {
+    return {StatusCode::kInvalidArgument, who + " has a host pool of " + std::to_string(capacity.num_slabs) +
+                                              " slabs of up to " + std::to_string(widest) + " places; at most " +
+                                              std::to_string(kMaxPlaces) + " places can be numbered"};
+  }
   if (const std::uint64_t needed = slabs_of_boundary_set(geometry_, capacity.slots_per_slab);
       capacity.num_slabs < needed) {
     return {StatusCode::kInvalidArgument,
@@ -167,6 +175,10 @@ Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
   if (loading_.contains(request.id)) {
     return {StatusCode::kFailedPrecondition,
             named(request.id) + " ended, but its load has not: its id is not free yet"};
+  }
+  if (std::ranges::find(outcomes_, request.id, &LoadOutcome::request) != outcomes_.end()) {
+    return {StatusCode::kFailedPrecondition,
+            named(request.id) + " ended, but the outcome of its load was not taken: its id is not free yet"};
   }
   const auto [at, added] = requests_.try_emplace(request.id);
   if (!added) {
@@ -324,6 +336,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
   }
   if (!request->admitted) {
     request->admitted = true;
+    request->admitted_step = sequence_;
     request->counted_lookup = false;
     request->admitted_tokens = 0;
     request->tried_tokens = 0;

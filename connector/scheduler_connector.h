@@ -73,6 +73,8 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void plan_load(RequestState& request, std::span<const GroupTable> tables);
 
   Status check_step(const StepInput& step);
+  // The step voids the tables of this admission. One that was made since the last step came after the preemption.
+  [[nodiscard]] bool preempted(const RequestState& request, const StepInput& step) const;
   void forget_preempted(const StepInput& step);
   void take_hand_offs(const StepInput& step);
   [[nodiscard]] bool usable(const BoundaryHandOff& hand_off, const StepInput& step);

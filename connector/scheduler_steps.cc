@@ -18,6 +18,24 @@ bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
+bool names_block_of(const PlannedJob& job, const FailedBlock& failed) {
+  return std::ranges::any_of(
+      job.blocks, [&](const JobBlock& block) { return block.group == failed.group && block.block == failed.block; });
+}
+
+// A failure is never success (R11): a rank that names blocks beside kOk, or blocks that the job does not have, has
+// failed all of it.
+JobResult taken_seriously(JobResult result, const PlannedJob& job) {
+  if (result.status == StatusCode::kOk && !result.failed.empty()) {
+    result.status = StatusCode::kInternal;
+    result.failed.clear();
+  }
+  if (!std::ranges::all_of(result.failed, [&](const FailedBlock& failed) { return names_block_of(job, failed); })) {
+    result.failed.clear();
+  }
+  return result;
+}
+
 }  // namespace
 
 Status SchedulerConnectorImpl::check_step(const StepInput& step) {
@@ -39,11 +57,15 @@ Status SchedulerConnectorImpl::check_step(const StepInput& step) {
                                                 std::to_string(scheduled.num_computed_tokens) +
                                                 "; both must be between 0 and 2^40"};
     }
-    if (contains(step.preempted, scheduled.id)) {
+    if (preempted(*request, step)) {
       return {StatusCode::kInvalidArgument, "a step schedules and preempts " + named(scheduled.id)};
     }
   }
   return {};
+}
+
+bool SchedulerConnectorImpl::preempted(const RequestState& request, const StepInput& step) const {
+  return request.admitted_step != sequence_ && contains(step.preempted, request.id);
 }
 
 Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const StepInput& step) {
@@ -82,7 +104,7 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
 void SchedulerConnectorImpl::forget_preempted(const StepInput& step) {
   for (const RequestId id : step.preempted) {
     RequestState* request = find_request(id);
-    if (request != nullptr && !request->load_job) {
+    if (request != nullptr && preempted(*request, step)) {
       lose_blocks(*request);
     }
   }
@@ -106,7 +128,7 @@ void SchedulerConnectorImpl::take_hand_offs(const StepInput& step) {
 
 bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off, const StepInput& step) {
   const RequestState* request = find_request(hand_off.id);
-  if (request == nullptr || !request->admitted || request->load_job || contains(step.preempted, hand_off.id) ||
+  if (request == nullptr || !request->admitted || request->load_job || preempted(*request, step) ||
       hand_off.block == kNullBlock || hand_off.group.value() >= geometry_.num_groups()) {
     return false;
   }
@@ -157,7 +179,8 @@ PlannedJob& SchedulerConnectorImpl::queue_job(PlannedJob job) {
 void SchedulerConnectorImpl::on_worker_results(std::span<const JobResult> results) {
   for (const JobResult& result : results) {
     const auto at = jobs_.find(result.job);
-    if (at == jobs_.end() || !at->second.sent || at->second.epoch != result.epoch || !at->second.merge.add(result)) {
+    if (at == jobs_.end() || !at->second.sent || at->second.epoch != result.epoch ||
+        !at->second.merge.add(taken_seriously(result, at->second))) {
       ++metrics_.ignored_results;
       continue;
     }
@@ -228,7 +251,8 @@ void SchedulerConnectorImpl::end_load(const PlannedJob& job, StatusCode status) 
   loading_.erase(job.request);
   if (RequestState* request = find_request(job.request); request != nullptr && request->load_job == job.id) {
     request->load_job.reset();
-    request->admitted = status == StatusCode::kOk;  // after a failure the request looks up again
+    // After a failure, or a preemption meanwhile, the request looks up again.
+    request->admitted = request->admitted && status == StatusCode::kOk;
   }
 }
 

@@ -88,7 +88,8 @@ struct BoundaryHandOff {
 struct StepInput {
   std::span<const ScheduledRequest> scheduled;
   std::span<const BoundaryHandOff> hand_offs;
-  std::span<const RequestId> preempted;  // since the last step; their tables are void
+  // Since the last step; the tables that they had in it are void. One of them may have been admitted again meanwhile.
+  std::span<const RequestId> preempted;
 };
 
 struct FailedBlock {
@@ -129,7 +130,8 @@ class SchedulerConnector {
   // is needed). kFailedPrecondition: the rank has reported already.
   virtual Status on_worker_capacity(const WorkerCapacity& capacity) = 0;
 
-  // kFailedPrecondition: the id is alive already, or its last load still runs. kInvalidArgument: num_prompt_tokens < 1.
+  // kFailedPrecondition: the id is alive already, or the outcome of its last load was not taken yet. kInvalidArgument:
+  // num_prompt_tokens < 1.
   virtual Status add_request(const RequestInfo& request) = 0;
   // Appends prefix hashes: hash i covers tokens [0, (i + 1) * hash_block_tokens). `hashes` is [n, hash_size_bytes],
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
