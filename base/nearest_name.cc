@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace hostkv {
@@ -12,32 +13,41 @@ char folded(char c) {
   return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
 }
 
+// Inserted, deleted, replaced letters and swapped neighbours count one each.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
+  std::vector<std::vector<std::size_t>> rows(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  std::iota(rows[0].begin(), rows[0].end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
+    rows[i][0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (folded(a[i - 1]) == folded(b[j - 1]) ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      const bool same = folded(a[i - 1]) == folded(b[j - 1]);
+      rows[i][j] = std::min({rows[i - 1][j - 1] + (same ? 0 : 1), rows[i - 1][j] + 1, rows[i][j - 1] + 1});
+      const bool swapped =
+          i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) && folded(a[i - 2]) == folded(b[j - 1]);
+      if (swapped) {
+        rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+      }
     }
   }
-  return row.back();
+  return rows[a.size()][b.size()];
+}
+
+std::size_t length_difference(std::string_view a, std::string_view b) {
+  return a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
 }
 
 }  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates) {
   std::string_view best;
-  std::size_t best_distance = 0;
+  std::pair<std::size_t, std::size_t> best_rank;  // distance, then difference in length
   for (const std::string_view candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
     const std::size_t limit = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
-    if (distance <= limit && (best.empty() || distance < best_distance)) {
+    const std::pair rank{distance, length_difference(name, candidate)};
+    if (distance <= limit && (best.empty() || rank < best_rank)) {
       best = candidate;
-      best_distance = distance;
+      best_rank = rank;
     }
   }
   return best;

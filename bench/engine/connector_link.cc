@@ -1,5 +1,6 @@
 #include "bench/engine/connector_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -48,11 +49,11 @@ Status ConnectorLink::add_workers(const Geometry& geometry, const EngineConfig& 
 }
 
 ConnectorLink::~ConnectorLink() {
-  if (scheduler_) scheduler_->shutdown();
   for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
     const Status status = worker->shutdown(kShutdownTimeout);
     if (!status.ok()) log_line(LogLevel::kError, "op=shutdown error=\"" + status.to_string() + "\"");
   }
+  if (scheduler_) scheduler_->shutdown();
 }
 
 Status ConnectorLink::begin_step(const StepInput& step) {
@@ -80,6 +81,7 @@ Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
     if (!of_rank) return error(of_rank.error());
     results.insert(results.end(), std::make_move_iterator(of_rank->begin()), std::make_move_iterator(of_rank->end()));
   }
+  std::ranges::stable_sort(results, {}, &JobResult::job);  // loads and stores end in any order
   scheduler_->on_worker_results(results);
   return scheduler_->take_load_outcomes();
 }

@@ -11,6 +11,7 @@ namespace hostkv::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleWait{20};
+constexpr std::chrono::seconds kSettleTimeout{60};
 constexpr std::int64_t kSlotAlignmentBytes = 128;
 constexpr std::uint64_t kSampleOneIn = 16;
 
@@ -130,6 +131,9 @@ Status EngineImpl::step() {
   if (!ran.ok()) return ran;
   std::int64_t num_loaded = 0;
   if (link_) {
+    if (config_.settle_copies) {
+      if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
+    }
     const Result<std::vector<LoadOutcome>> outcomes = link_->end_step();
     if (!outcomes) return outcomes.error();
     const Result<std::int64_t> succeeded = scheduler_.apply_load_outcomes(*outcomes);

@@ -51,6 +51,9 @@ struct EngineConfig {
   ConnectorOptions connector;  // cpu_bytes_to_use(_per_rank) counts bytes of the payload
   std::uint64_t seed = 1;      // of the payload function
   Plant plant = Plant::kNone;
+  // Each step waits for the copies that run and takes their results in the order of the jobs: a run then repeats
+  // exactly. Otherwise completions fall into whatever step they fall into, as in a live engine.
+  bool settle_copies = false;
 };
 
 // Bytes of one block of each group on one rank under `config.payload_bytes`, [num_groups]; what a host slot of that

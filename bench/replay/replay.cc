@@ -18,6 +18,7 @@ EngineConfig engine_config(const ReplayCell& cell) {
   config.payload_bytes = cell.payload_bytes;
   config.check = cell.check;
   config.seed = cell.seed;
+  config.settle_copies = true;  // the same trace gives the same figures
   config.offload = cell.host_blocks > 0;
   config.connector = cell.connector;
   if (config.offload) config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, cell.host_blocks);

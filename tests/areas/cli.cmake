@@ -9,3 +9,9 @@ hostkv_test(NAME cli_command_test LABEL unit
   SOURCES unit/cli/command_line_test.cc unit/cli/commands_test.cc unit/cli/report_test.cc unit/cli/model_test.cc
   LIBS hostkv_bench_cli nlohmann_json::nlohmann_json)
 target_compile_definitions(cli_trace_test PRIVATE HOSTKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+# Six replays of whole traces: minutes under a sanitizer, where the other tests walk the same paths.
+if(NOT HOSTKV_SANITIZE)
+  hostkv_test(NAME cli_bounds_test LABEL unit TIMEOUT 600
+    SOURCES unit/replay/two_tier_bounds_test.cc LIBS hostkv_bench_replay)
+  target_compile_definitions(cli_bounds_test PRIVATE HOSTKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endif()

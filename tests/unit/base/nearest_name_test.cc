@@ -40,6 +40,12 @@ TEST(NearestName, AllowsTwoEditsInShortNamesAndAThirdOfLongOnes) {
   EXPECT_EQ(nearest_name("abcdefg-----", kLong), "");
 }
 
+TEST(NearestName, CountsSwappedNeighboursOnceAndPrefersTheSameLength) {
+  constexpr std::array<std::string_view, 2> kAlike = {"mode", "model"};
+  EXPECT_EQ(nearest_name("modle", kAlike), "model");
+  EXPECT_EQ(nearest_name("mdoe", kAlike), "mode");
+}
+
 TEST(NearestName, PrefersTheFirstOfEquallyNearNames) {
   constexpr std::array<std::string_view, 2> kTwins = {"load", "loan"};
   EXPECT_EQ(nearest_name("loaf", kTwins), "load");

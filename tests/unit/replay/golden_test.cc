@@ -1,29 +1,14 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <iostream>
-
 #include "bench/replay/theory.h"
 #include "bench/replay/trace.h"
+#include "tests/support/trace_folder.h"
 
 namespace hostkv::bench {
 namespace {
 
-// Public traces stay outside of the repository: HOSTKV_TRACES, else ../shared/traces beside the source tree.
-std::filesystem::path trace_folder() {
-  const char* set = std::getenv("HOSTKV_TRACES");
-  return set != nullptr ? std::filesystem::path(set) : std::filesystem::path(HOSTKV_SOURCE_DIR "/../shared/traces");
-}
-
-// False where the traces are absent, which only CI counts as a failure.
-bool have_traces() {
-  if (std::filesystem::is_directory(trace_folder())) return true;
-  const char* ci = std::getenv("CI");
-  EXPECT_FALSE(ci != nullptr && std::string(ci) == "true") << "no trace folder at " << trace_folder();
-  std::cout << "note: no trace folder at " << trace_folder() << " (set HOSTKV_TRACES); golden values not checked\n";
-  return false;
-}
+using testing::have_traces;
+using testing::trace_folder;
 
 void expect_trace(const char* file, std::size_t requests, std::int64_t refs, double infinite) {
   const Result<Trace> trace = read_trace((trace_folder() / file).string());
