@@ -51,6 +51,7 @@ class StorePlanner {
                      std::int64_t boundary_tokens);
   [[nodiscard]] BlockIndexRange wanted_range(const RequestState& request, GroupIndex group,
                                              std::int64_t boundary_tokens, std::int64_t storable_tokens) const;
+  [[nodiscard]] BlockIndexRange left_out_by_load(const RequestState& request, GroupIndex group) const;
   [[nodiscard]] static BlockId handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens);
   void commit(PlannedJob& job);
 
