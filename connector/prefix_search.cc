@@ -15,10 +15,9 @@ bool is_full(GroupKind kind) {
   return kind == GroupKind::kFullAttention || kind == GroupKind::kMla;
 }
 
-// A group whose content a resumed request needs although nothing of it can be found again: there is no hit for such a
-// model.
-bool blocks_all_hits(const KvCacheGroup& group) {
-  return group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kNone;
+// A recurrent state that no host can restore: a model with such a group resumes nowhere.
+bool blocks_all_hits(const Geometry& geometry, GroupIndex group) {
+  return geometry.group(group).kind == GroupKind::kMamba && !geometry.offloadable(group);
 }
 
 }  // namespace
@@ -27,7 +26,7 @@ PrefixSearch::PrefixSearch(const Geometry& geometry, const OffloadCache& cache, 
     : geometry_(geometry), cache_(cache), namespace_fingerprint_(namespace_fingerprint) {
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    can_search_ = can_search_ && !blocks_all_hits(geometry.group(group));
+    can_search_ = can_search_ && !blocks_all_hits(geometry, group);
     if (geometry.offloadable(group)) {
       (is_full(geometry.group(group).kind) ? full_groups_ : other_groups_).push_back(group);
     }
@@ -132,7 +131,11 @@ std::int64_t PrefixSearch::highest_missing_block(const HashChain& hashes, GroupI
     return kCannotAnswer;
   }
   const std::int64_t span = geometry_.span_tokens(group);
-  for (std::int64_t i = need->blocks.end_block - 1; i >= need->blocks.first_block; --i) {
+  // A load also fills the blocks that the engine retains behind a window, although no lookup on the device asks for
+  // them.
+  const std::int64_t first_block =
+      std::min(need->blocks.first_block, geometry_.needs(group, boundary_tokens).first_block);
+  for (std::int64_t i = need->blocks.end_block - 1; i >= first_block; --i) {
     const std::int64_t end_tokens = i + 1 == need->blocks.end_block ? need->tail_boundary_tokens : (i + 1) * span;
     if (end_tokens > num_local_tokens && find_ready(hashes, group, end_tokens) == kNoEntry) {
       return i;

@@ -60,9 +60,10 @@ struct RequestState {
   bool counted_lookup = false;    // queries are counted once per admission (R24)
 
   // Stores. Cursors are hints: a key is looked up before it is stored again.
-  std::int64_t tried_tokens = 0;   // boundaries up to here were tried
-  std::int64_t stored_tokens = 0;  // blocks of full-attention groups up to here are stored, present or on the way
-  std::int64_t retry_tokens = 0;   // after a set that found no room: not again before this boundary
+  std::int64_t tried_tokens = 0;    // boundaries up to here were tried
+  std::int64_t stored_tokens = 0;   // blocks of full-attention groups up to here are stored, present or on the way
+  std::int64_t retry_tokens = 0;    // after a set that found no room: not again before this boundary
+  std::int64_t counted_tokens = 0;  // blocks up to here were counted as present or dropped: once is enough
   std::int64_t open_boundary_tokens = 0;   // stored, but a draft group's unit behind it was not written yet; 0: none
   std::uint32_t chain = 0;                 // names this admission in the cache
   std::vector<BoundaryHandOff> hand_offs;  // of the step being planned

@@ -343,6 +343,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
     request->tried_tokens = 0;
     request->stored_tokens = 0;
     request->retry_tokens = 0;
+    request->counted_tokens = 0;
     request->open_boundary_tokens = 0;
     request->chain = ++last_chain_;
   }
@@ -403,6 +404,7 @@ bool SchedulerConnectorImpl::reset() {
     request.tried_tokens = 0;
     request.stored_tokens = 0;
     request.retry_tokens = 0;
+    request.counted_tokens = 0;
     request.open_boundary_tokens = 0;
   }
   if (pool_) {

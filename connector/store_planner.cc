@@ -20,8 +20,7 @@ StorePlanner::StorePlanner(Context context) : context_(std::move(context)) {
   const Geometry& geometry = context_.geometry;
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    can_store_ = can_store_ && !(geometry.group(group).kind == GroupKind::kMamba &&
-                                 geometry.group(group).mamba_mode == MambaMode::kNone);
+    can_store_ = can_store_ && (geometry.group(group).kind != GroupKind::kMamba || geometry.offloadable(group));
     if (!geometry.offloadable(group)) {
       continue;
     }
@@ -37,16 +36,12 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Pla
     return;
   }
   storable_tokens = std::min(storable_tokens, request.hashes.hashed_tokens());
-  for (const std::int64_t boundary : boundaries_to_try(request, storable_tokens)) {
-    const Outcome outcome = try_boundary(request, boundary, storable_tokens, job);
-    if (outcome == Outcome::kStored || outcome == Outcome::kNothingNew) {
-      request.stored_tokens = std::max(request.stored_tokens, boundary);
-      request.open_boundary_tokens = boundary + max_drop_tokens_ > storable_tokens ? boundary : 0;
-    } else if (outcome == Outcome::kNoRoom) {
-      request.retry_tokens = boundary + (boundary - request.stored_tokens);
-    } else if (boundary > request.admitted_tokens) {
-      ++context_.metrics.unstorable_boundaries;
-    }
+  const std::vector<std::int64_t> boundaries = boundaries_to_try(request, storable_tokens);
+  if (std::ranges::binary_search(boundaries, request.open_boundary_tokens)) {
+    request.open_boundary_tokens = 0;  // one more try is enough
+  }
+  for (const std::int64_t boundary : boundaries) {
+    settle(request, boundary, storable_tokens, try_boundary(request, boundary, storable_tokens, job));
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
@@ -54,7 +49,27 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Pla
   request.tried_tokens = std::max(request.tried_tokens, settled);
 }
 
-// Boundaries behind the cursor. A model with align states resumes only where a state was handed off.
+void StorePlanner::settle(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
+                          Outcome outcome) {
+  if (outcome == Outcome::kUnstorable) {
+    context_.metrics.unstorable_boundaries += boundary_tokens > request.admitted_tokens ? 1 : 0;
+    return;
+  }
+  context_.metrics.present_blocks += num_present_;
+  request.counted_tokens = std::max(request.counted_tokens, boundary_tokens);
+  if (outcome == Outcome::kStored || outcome == Outcome::kNothingNew) {
+    request.stored_tokens = std::max(request.stored_tokens, boundary_tokens);
+    request.open_boundary_tokens = boundary_tokens + max_drop_tokens_ > storable_tokens ? boundary_tokens : 0;
+    return;
+  }
+  context_.metrics.planned_store_blocks += num_new_wants_;
+  context_.metrics.dropped_full_blocks += num_new_wants_;
+  if (outcome == Outcome::kNoRoom) {
+    request.retry_tokens = boundary_tokens + (boundary_tokens - request.stored_tokens);
+  }
+}
+
+// Boundaries behind the cursor, ascending. A model with align states resumes only where a state was handed off.
 std::vector<std::int64_t> StorePlanner::boundaries_to_try(const RequestState& request,
                                                           std::int64_t storable_tokens) const {
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
@@ -74,39 +89,59 @@ std::vector<std::int64_t> StorePlanner::boundaries_to_try(const RequestState& re
   }
   const std::int64_t first = std::max(request.tried_tokens / alignment * alignment + alignment, alignment);
   for (std::int64_t boundary = first; boundary <= storable_tokens; boundary += alignment) {
-    if (boundary >= request.retry_tokens) {
-      boundaries.push_back(boundary);
-    }
+    boundaries.push_back(boundary);
   }
   return boundaries;
 }
 
 StorePlanner::Outcome StorePlanner::try_boundary(RequestState& request, std::int64_t boundary_tokens,
                                                  std::int64_t storable_tokens, PlannedJob& job) {
-  wants_.clear();
-  sources_.clear();
-  if (!collect(request, boundary_tokens, storable_tokens)) {
+  // A state is handed off once: its boundary does not wait.
+  const bool waits = !has_align_states_ && boundary_tokens < request.retry_tokens;
+  if (!collect(request, boundary_tokens, storable_tokens, waits)) {
     return Outcome::kUnstorable;
+  }
+  if (waits) {
+    return Outcome::kWaits;
   }
   if (wants_.empty()) {
     return Outcome::kNothingNew;
   }
-  const auto num_blocks = static_cast<std::int64_t>(wants_.size());
-  context_.metrics.planned_store_blocks += num_blocks;
   reserved_.clear();
   if (!context_.cache.reserve(wants_, request.chain, reserved_)) {
-    context_.metrics.dropped_full_blocks += num_blocks;
     return Outcome::kNoRoom;
   }
+  context_.metrics.planned_store_blocks += static_cast<std::int64_t>(wants_.size());
   commit(job);
   return Outcome::kStored;
 }
 
-bool StorePlanner::collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens) {
+// Windows and states first: where one of them is gone, the long run of full attention is not looked at. In the set it
+// comes first all the same, so that it is published, and evicted, last.
+bool StorePlanner::collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
+                           bool waits) {
+  wants_.clear();
+  sources_.clear();
+  num_present_ = 0;
+  num_new_wants_ = 0;
+  if (!collect_groups(request, boundary_tokens, storable_tokens, waits, false)) {
+    return false;
+  }
+  const auto num_others = static_cast<std::ptrdiff_t>(wants_.size());
+  if (!collect_groups(request, boundary_tokens, storable_tokens, waits, true)) {
+    return false;
+  }
+  std::rotate(wants_.begin(), wants_.begin() + num_others, wants_.end());
+  std::rotate(sources_.begin(), sources_.begin() + num_others, sources_.end());
+  return true;
+}
+
+bool StorePlanner::collect_groups(const RequestState& request, std::int64_t boundary_tokens,
+                                  std::int64_t storable_tokens, bool waits, bool full_ones) {
   for (std::uint32_t g = 0; g < context_.geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    if (context_.geometry.offloadable(group) &&
-        !collect_group(request, group, wanted_range(request, group, boundary_tokens, storable_tokens),
+    if (context_.geometry.offloadable(group) && is_full(context_.geometry.group(group)) == full_ones &&
+        !collect_group(request, group, wanted_range(request, group, boundary_tokens, storable_tokens, waits),
                        boundary_tokens)) {
       return false;
     }
@@ -115,9 +150,9 @@ bool StorePlanner::collect(const RequestState& request, std::int64_t boundary_to
 }
 
 // What a lookup at the boundary must see as far as it is written; at least what a request resuming there needs. Full
-// attention goes on where the request's last stored set ended.
+// attention goes on where the request's last stored set ended; a boundary that waits only counts what is new.
 BlockIndexRange StorePlanner::wanted_range(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
-                                           std::int64_t storable_tokens) const {
+                                           std::int64_t storable_tokens, bool waits) const {
   const Geometry& geometry = context_.geometry;
   BlockIndexRange range = geometry.needs(group, boundary_tokens);
   const std::optional<LookupNeed> lookup = geometry.lookup_need(group, boundary_tokens);
@@ -127,7 +162,8 @@ BlockIndexRange StorePlanner::wanted_range(const RequestState& request, GroupInd
     range.end_block = std::max(range.end_block, lookup->blocks.end_block);
   }
   if (is_full(geometry.group(group))) {
-    range.first_block = std::max(range.first_block, request.stored_tokens / geometry.span_tokens(group));
+    const std::int64_t done_tokens = waits ? request.counted_tokens : request.stored_tokens;
+    range.first_block = std::max(range.first_block, done_tokens / geometry.span_tokens(group));
   }
   return range;
 }
@@ -150,8 +186,9 @@ bool StorePlanner::collect_group(const RequestState& request, GroupIndex group, 
     const std::int64_t end_tokens = align_state ? boundary_tokens : (i + 1) * span;
     const OffloadKey key =
         make_offload_key(request.hashes.at_boundary(end_tokens), group, context_.namespace_fingerprint);
+    const bool is_new = end_tokens > request.counted_tokens && end_tokens <= boundary_tokens;
     if (context_.cache.find(key, hash_of(key)) != kNoEntry) {
-      ++context_.metrics.present_blocks;
+      num_present_ += is_new ? 1 : 0;
       continue;
     }
     const auto index = static_cast<std::size_t>(i);
@@ -161,6 +198,7 @@ bool StorePlanner::collect_group(const RequestState& request, GroupIndex group, 
     if (source == kNullBlock) {
       return false;
     }
+    num_new_wants_ += is_new ? 1 : 0;
     wants_.push_back(StoreWant{key, context_.class_of_group[group.value()], prefix_closed});
     sources_.push_back(JobBlock{group, source, kNoEntry});
   }

@@ -21,7 +21,8 @@ namespace hostkv {
 // only, never from a table by position; other groups' tables are read by position. Keys are captured here (R8).
 //
 // Thread-safety: one thread. Ownership: borrows everything. Cost: proportional to the blocks behind the request's
-// cursor; after a set that found no room the next try waits until the backlog has doubled.
+// cursor; after a set that found no room the next try waits until the backlog has doubled. Metrics: what is stored is
+// counted per set, what is present or finds no room once a block and admission.
 class StorePlanner {
  public:
   struct Context {
@@ -40,17 +41,21 @@ class StorePlanner {
   void plan(RequestState& request, std::int64_t storable_tokens, PlannedJob& job);
 
  private:
-  enum class Outcome : std::uint8_t { kStored, kNothingNew, kUnstorable, kNoRoom };
+  enum class Outcome : std::uint8_t { kStored, kNothingNew, kUnstorable, kNoRoom, kWaits };
 
   [[nodiscard]] std::vector<std::int64_t> boundaries_to_try(const RequestState& request,
                                                             std::int64_t storable_tokens) const;
   Outcome try_boundary(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
                        PlannedJob& job);
-  bool collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens);
+  void settle(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, Outcome outcome);
+  bool collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, bool waits);
+  bool collect_groups(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
+                      bool waits, bool full_ones);
   bool collect_group(const RequestState& request, GroupIndex group, BlockIndexRange range,
                      std::int64_t boundary_tokens);
   [[nodiscard]] BlockIndexRange wanted_range(const RequestState& request, GroupIndex group,
-                                             std::int64_t boundary_tokens, std::int64_t storable_tokens) const;
+                                             std::int64_t boundary_tokens, std::int64_t storable_tokens,
+                                             bool waits) const;
   [[nodiscard]] BlockIndexRange left_out_by_load(const RequestState& request, GroupIndex group) const;
   [[nodiscard]] static BlockId handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens);
   void commit(PlannedJob& job);
@@ -63,6 +68,8 @@ class StorePlanner {
   std::vector<StoreWant> wants_;
   std::vector<JobBlock> sources_;  // entry filled in by commit
   std::vector<EntryId> reserved_;
+  std::int64_t num_present_ = 0;    // of the set, not counted yet
+  std::int64_t num_new_wants_ = 0;  // of the wants those that were not counted yet
 };
 
 }  // namespace hostkv

@@ -89,7 +89,8 @@ Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layo
   }
   plan_ = std::move(*plan);
   if (plan_.num_slabs > 0) {
-    Result<std::unique_ptr<HostPool>> pool = HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes(), .numa_node = {}});
+    Result<std::unique_ptr<HostPool>> pool =
+        HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes(), .numa_node = {}});
     if (!pool) {
       return error(std::move(pool.error()));
     }

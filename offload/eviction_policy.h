@@ -22,6 +22,8 @@ class EvictionPolicy {
   virtual void remove_candidate(EntryId entry) = 0;
   // The next victim of the class; kNoEntry: there is none.
   [[nodiscard]] virtual EntryId victim(std::uint32_t size_class) const = 0;
+  // Who of the same class goes after a candidate; kNoEntry: it is the last. For victims that cannot go just now.
+  [[nodiscard]] virtual EntryId next_victim(EntryId candidate) const = 0;
   // The next victim over all classes.
   [[nodiscard]] virtual EntryId victim() const = 0;
   [[nodiscard]] virtual std::uint64_t num_candidates(std::uint32_t size_class) const = 0;

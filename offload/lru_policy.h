@@ -17,6 +17,7 @@ class LruPolicy final : public EvictionPolicy {
   void add_candidate(EntryId entry, std::uint32_t size_class) override;
   void remove_candidate(EntryId entry) override;
   [[nodiscard]] EntryId victim(std::uint32_t size_class) const override { return lists_[size_class].oldest; }
+  [[nodiscard]] EntryId next_victim(EntryId candidate) const override { return links_[candidate.value()].newer; }
   [[nodiscard]] EntryId victim() const override;
   [[nodiscard]] std::uint64_t num_candidates(std::uint32_t size_class) const override {
     return lists_[size_class].size;

@@ -108,32 +108,45 @@ std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::
   if (std::optional<SlotId> slot = slots_.allocate(size_class)) {
     return slot;
   }
-  const EntryId own = policy_->victim(size_class);
-  if (!free_one_slab(size_class, own, chain)) {
-    if (own == kNoEntry || !may_evict(own, chain)) {
-      return std::nullopt;
-    }
-    evict(own);
+  if (evict_oldest_slab(size_class, chain) || evict_one(size_class, chain) || evict_any_slab(size_class, chain)) {
+    return slots_.allocate(size_class);
   }
-  return slots_.allocate(size_class);
+  return std::nullopt;
 }
 
-// Takes a slab from another size whose oldest block is older than our own oldest one, or from any where we have none to
-// give.
-bool OffloadCache::free_one_slab(std::uint32_t size_class, EntryId own_victim, std::uint32_t chain) {
+// The slab of the oldest block of all, where that block has another size.
+bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain) {
   const EntryId oldest = policy_->victim();
-  if (oldest == kNoEntry || oldest == own_victim) {
+  if (oldest == kNoEntry || class_of(oldest) == size_class || !may_evict_slab(slab_of(slot(oldest)), chain)) {
     return false;
   }
-  for (std::uint32_t c = 0; c < slots_.num_size_classes(); ++c) {
-    const EntryId victim = policy_->victim(c);
-    if (c == size_class || victim == kNoEntry || (own_victim != kNoEntry && victim != oldest)) {
-      continue;
-    }
-    const std::uint64_t slab = slab_of(slot(victim));
-    if (may_evict_slab(slab, chain)) {
-      evict_slab(slab);
+  evict_slab(slab_of(slot(oldest)));
+  return true;
+}
+
+bool OffloadCache::evict_one(std::uint32_t size_class, std::uint32_t chain) {
+  EntryId victim = policy_->victim(size_class);
+  for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
+    if (may_evict(victim, chain)) {
+      evict(victim);
       return true;
+    }
+    victim = policy_->next_victim(victim);
+  }
+  return false;
+}
+
+// A slab is often held by one block that was reserved a moment ago: then the next one goes.
+bool OffloadCache::evict_any_slab(std::uint32_t size_class, std::uint32_t chain) {
+  for (std::uint32_t c = 0; c < slots_.num_size_classes(); ++c) {
+    EntryId victim = c == size_class ? kNoEntry : policy_->victim(c);
+    for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
+      const std::uint64_t slab = slab_of(slot(victim));
+      if (may_evict_slab(slab, chain)) {
+        evict_slab(slab);
+        return true;
+      }
+      victim = policy_->next_victim(victim);
     }
   }
   return false;

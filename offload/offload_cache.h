@@ -29,9 +29,12 @@ struct StoreWant {
 // back with their last pin (R13).
 //
 // Thread-safety: one thread. Ownership: owns index, slots and policy.
-// Cost: every call O(1) per entry. Failure: reserve() answers false and changes no key when its set does not fit (R19).
+// Cost: every call O(1) per entry. Failure: reserve() answers false when its set does not fit (R19): none of its keys
+// is known then; what it evicted before it knew stays evicted, and its slots are free.
 class OffloadCache {
  public:
+  static constexpr int kMaxPassedOver = 1024;
+
   OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
                std::unique_ptr<EvictionPolicy> policy);
 
@@ -43,7 +46,7 @@ class OffloadCache {
 
   // Slots for all wants or for none, evicting what is least worth keeping. No want's key may be known already. Appends
   // the entries to `reserved` in order. A chain never evicts its own prefix-closed blocks: it would keep its end and
-  // lose its head.
+  // lose its head. Victims that cannot go are passed over, up to kMaxPassedOver of them a slot.
   bool reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved);
   // The bytes are there on every rank. Call it tail first: the last one published is the last to be evicted.
   void publish(EntryId id);
@@ -74,7 +77,9 @@ class OffloadCache {
   std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain);
   [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
   [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
-  bool free_one_slab(std::uint32_t size_class, EntryId own_victim, std::uint32_t chain);
+  bool evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain);
+  bool evict_one(std::uint32_t size_class, std::uint32_t chain);
+  bool evict_any_slab(std::uint32_t size_class, std::uint32_t chain);
   void evict(EntryId id);
   void evict_slab(std::uint64_t slab);
   void release_slot(EntryId id);

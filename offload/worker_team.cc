@@ -1,9 +1,12 @@
 #include "offload/worker_team.h"
 
 #if HOSTKV_WITH_TBB
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
+
+#include <algorithm>
 #else
 #include <condition_variable>
 #include <mutex>
@@ -18,7 +21,10 @@ namespace hostkv {
 #if HOSTKV_WITH_TBB
 
 struct WorkerTeam::Impl {
-  explicit Impl(std::int64_t num_threads) : arena(static_cast<int>(num_threads)) {}
+  // More than oneTBB's workers would only make it print a warning.
+  explicit Impl(std::int64_t num_threads)
+      : arena(static_cast<int>(std::min(num_threads, static_cast<std::int64_t>(tbb::global_control::active_value(
+                                                         tbb::global_control::max_allowed_parallelism))))) {}
 
   void run(std::int64_t num_pieces, const std::function<void(std::int64_t)>& work) {
     arena.execute([&] {

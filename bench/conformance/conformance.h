@@ -19,9 +19,9 @@
 namespace hostkv::bench {
 
 struct ConformanceRequest {
-  std::vector<std::string> files;     // at least one
-  std::optional<std::string> kind;    // only cases of this kind; others are skipped
-  std::optional<std::int64_t> first;  // at most so many cases, > 0, over all files in their order
+  std::vector<std::string> files{};     // at least one
+  std::optional<std::string> kind{};    // only cases of this kind; others are skipped
+  std::optional<std::int64_t> first{};  // at most so many cases, > 0, over all files in their order
 };
 
 struct ConformanceDifference {

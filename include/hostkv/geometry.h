@@ -143,7 +143,9 @@ class Geometry {
   [[nodiscard]] std::int64_t skipped_tokens(GroupIndex g, std::int64_t boundary_tokens) const;
   // Blocks that must be present to go on after B tokens (for Mamba: the one block of the state after exactly B tokens).
   [[nodiscard]] BlockIndexRange needs(GroupIndex g, std::int64_t boundary_tokens) const;
-  // Keys that a lookup must see to answer B; nullopt where no lookup of this group can answer B. B == 0 needs nothing.
+  // Keys that a lookup must see to answer B; nullopt where no lookup of this group can answer B: between
+  // two alignments, and where a state is kept for the running request only. B == 0 needs nothing, nor does a group that
+  // takes no part in lookups.
   [[nodiscard]] std::optional<LookupNeed> lookup_need(GroupIndex g, std::int64_t boundary_tokens) const;
   // Windows: blocks in a row that a lookup wants, the draft unit included; 0 for other kinds.
   [[nodiscard]] std::int64_t lookup_run_blocks(GroupIndex g) const;

@@ -39,7 +39,8 @@ struct KvLayout {
   std::vector<std::vector<KvBlockRange>> groups{};
 
   // Every range inside its region for every block, no two ranges of a group overlap, and the sizes of a group's ranges
-  // add up to its page_bytes (where the geometry knows it). kInvalidArgument otherwise.
+  // add up to its page_bytes (where the geometry knows it). kInvalidArgument otherwise, also where ranges of unequal
+  // strides interleave: whether their blocks share bytes is then not looked into.
   [[nodiscard]] Status validate(const Geometry& geometry) const;
   // Bytes of one block of group g on this rank.
   [[nodiscard]] std::int64_t block_bytes(GroupIndex g) const;

@@ -11,6 +11,10 @@
 // accepted job yields exactly one result (done, failed, cancelled, late), also after cancel(), drain() and in the
 // destructor's drain (R10). A failed job names its failed runs (R11).
 //
+// In flight: from submit() until the job has its result; its regions are free from then on. Its id, and its place among
+// max_jobs_in_flight, are free once the result was polled. The destructor ends jobs that have not started with
+// kCanceled (their event may never come) and waits for those that have.
+//
 // Ordering (R5, R6): a job starts only after everything that was issued on `after` before submit() has executed:
 // submit() records an event there and the copy queue waits for it. Loads and stores have queues of their own. Between
 // jobs there is no other order.

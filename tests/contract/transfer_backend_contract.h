@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,10 @@ struct ContractParam {
   std::string name;
   std::function<std::unique_ptr<ContractSubject>()> make;
 };
+
+inline void PrintTo(const ContractParam& param, std::ostream* out) {
+  *out << param.name;
+}
 
 // Defined by each test executable: the backends to prove.
 std::vector<ContractParam> contract_params();

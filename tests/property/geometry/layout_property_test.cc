@@ -28,6 +28,20 @@ std::vector<std::int64_t> random_sizes(Random& random) {
   return sizes;
 }
 
+// Ranges of one stride anywhere in a region, rows apart or not.
+OwnedLayout scattered_layout(Random& random) {
+  OwnedLayout out;
+  out.layout.num_blocks = pick(random, 2, 6);
+  const std::int64_t stride = pick(random, 4, 16);
+  const std::int64_t rows = pick(random, 0, 2 * out.layout.num_blocks);
+  out.add_region((out.layout.num_blocks + rows + 1) * stride);
+  out.layout.groups.emplace_back();
+  for (std::int64_t i = pick(random, 2, 4); i > 0; --i) {
+    out.layout.groups[0].push_back({0, pick(random, 0, rows * stride), stride, pick(random, 1, stride / 3)});
+  }
+  return out;
+}
+
 // Block-outermost with gaps that another group could own, or layer-outermost, or a mixture over two regions.
 OwnedLayout random_layout(Random& random) {
   const std::int64_t num_blocks = pick(random, 2, 12);
@@ -74,7 +88,7 @@ TEST(KvLayout, IsValidExactlyWhereAByteByByteModelFindsNoConflict) {
   int refused = 0;
   for (std::uint64_t round = 0; round < test_rounds(3000); ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
-    OwnedLayout owned = random_layout(random);
+    OwnedLayout owned = round % 2 == 0 ? random_layout(random) : scattered_layout(random);
     KvBlockRange& range = owned.layout.groups[0].front();
     range.offset_bytes = std::max<std::int64_t>(0, range.offset_bytes + pick(random, -4, 4) * pick(random, 0, 1));
     range.size_bytes += pick(random, 0, 3) * pick(random, 0, 1);

@@ -1,0 +1,75 @@
+#include "bench/cli/common_options.h"
+
+#include <array>
+
+#include "bench/cli/values.h"
+
+namespace hostkv::bench {
+namespace {
+
+constexpr std::int64_t kMaxSeed = std::int64_t{1} << 53;
+constexpr std::array<std::string_view, 1> kStoreModes = {"eager"};
+constexpr std::array<std::string_view, 1> kPolicies = {"lru"};
+
+}  // namespace
+
+Result<std::uint64_t> seed_of(const CommandLine& line) {
+  const Result<std::int64_t> seed = integer_of(line, "--seed", "1", 0, kMaxSeed);
+  if (!seed) return error(seed.error());
+  return static_cast<std::uint64_t>(*seed);
+}
+
+Result<std::vector<std::int64_t>> integers_of(const CommandLine& line, std::string_view option,
+                                              std::string_view fallback, std::int64_t min, std::int64_t max) {
+  return parse_integer_list(option, line.value_or(option, fallback), min, max);
+}
+
+Result<std::int64_t> integer_of(const CommandLine& line, std::string_view option, std::string_view fallback,
+                                std::int64_t min, std::int64_t max) {
+  return parse_integer(option, line.value_or(option, fallback), min, max);
+}
+
+Result<std::vector<Model>> models_of(const CommandLine& line, const std::vector<std::string>& fallback) {
+  std::vector<std::string> names = fallback;
+  if (line.has("--model")) {
+    Result<std::vector<std::string>> given = parse_text_list("--model", line.value_or("--model", ""));
+    if (!given) return error(given.error());
+    names = *std::move(given);
+  }
+  std::vector<Model> models;
+  for (const std::string& name : names) {
+    Result<Model> model = load_model(name);
+    if (!model) return error(model.error());
+    models.push_back(*std::move(model));
+  }
+  return models;
+}
+
+Result<std::vector<StoreMode>> store_modes_of(const CommandLine& line) {
+  const auto chosen = parse_choice_list("--mode", line.value_or("--mode", "eager"), kStoreModes);
+  if (!chosen) return error(chosen.error());
+  return std::vector<StoreMode>(chosen->size(), StoreMode::kEager);
+}
+
+Result<std::vector<EvictionPolicyKind>> policies_of(const CommandLine& line) {
+  const auto chosen = parse_choice_list("--policy", line.value_or("--policy", "lru"), kPolicies);
+  if (!chosen) return error(chosen.error());
+  return std::vector<EvictionPolicyKind>(chosen->size(), EvictionPolicyKind::kLru);
+}
+
+std::string_view store_mode_name(StoreMode mode) {
+  return kStoreModes[static_cast<std::size_t>(mode)];
+}
+std::string_view policy_name(EvictionPolicyKind policy) {
+  return kPolicies[static_cast<std::size_t>(policy)];
+}
+
+Status check_geometry(const GeometrySpec& spec, std::string_view model) {
+  const Result<Geometry> geometry = Geometry::resolve(spec);
+  if (geometry) return {};
+  return Status(geometry.error().code(),
+                "model " + std::string(model) + ", --dcp " + std::to_string(spec.parallel.dcp) + ", --interleave " +
+                    std::to_string(spec.parallel.interleave_tokens) + ": " + geometry.error().message());
+}
+
+}  // namespace hostkv::bench

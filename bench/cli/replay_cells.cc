@@ -1,0 +1,205 @@
+#include "bench/cli/replay_cells.h"
+
+#include <algorithm>
+#include <array>
+
+#include "bench/cli/common_options.h"
+#include "bench/cli/values.h"
+#include "bench/replay/workload.h"
+
+namespace hostkv::bench {
+namespace {
+
+constexpr std::int64_t kMaxBlocks = 16'777'216;
+constexpr std::int64_t kMaxRequests = 10'000'000;
+constexpr std::string_view kTraceModel = "trace";  // one full-attention group with the trace's own block
+constexpr std::array<std::string_view, 3> kChecks = {"all", "sampled", "off"};
+
+template <class T>
+Status take(Result<T> from, T& to) {
+  if (!from) return from.error();
+  to = *std::move(from);
+  return {};
+}
+
+Status read_trace_options(const CommandLine& line, ReplayPlan& plan) {
+  if (line.has("--trace") && line.has("--workload")) {
+    return Status(StatusCode::kInvalidArgument, "--trace and --workload are both given; allowed: one of them");
+  }
+  const bool is_file = line.has("--trace");
+  const std::string fallback = std::to_string(is_file ? kMaxRequests : kDefaultWorkloadRequests);
+  const Result<std::int64_t> num_requests = integer_of(line, "--requests", fallback, 1, kMaxRequests);
+  if (!num_requests) return num_requests.error();
+  const std::string source = line.value_or(is_file ? "--trace" : "--workload", "chat");
+  (is_file ? plan.trace_path : plan.workload) = source;
+  Result<Trace> trace = is_file ? read_trace(source, *num_requests) : make_workload(source, plan.seed, *num_requests);
+  if (!trace) return trace.error();
+  plan.trace = std::make_unique<Trace>(*std::move(trace));
+  return {};
+}
+
+// Blocks or bytes of one tier; the default in blocks.
+Status read_tier_size(const CommandLine& line, const std::string& tier, std::string_view fallback, std::int64_t min,
+                      std::vector<std::int64_t>& blocks, std::vector<std::int64_t>& bytes) {
+  const std::string in_blocks = "--" + tier + "-blocks";
+  const std::string in_bytes = "--" + tier + "-bytes";
+  if (!line.has(in_bytes)) return take(integers_of(line, in_blocks, fallback, min, kMaxBlocks), blocks);
+  if (line.has(in_blocks)) {
+    return Status(StatusCode::kInvalidArgument,
+                  in_blocks + " and " + in_bytes + " are both given; allowed: one of them");
+  }
+  if (!line.has("--model")) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        in_bytes +
+            " needs --model: a trace alone does not say how many bytes a block has; allowed without: " + in_blocks);
+  }
+  return take(parse_size_list(in_bytes, line.value_or(in_bytes, "")), bytes);
+}
+
+Status read_policies(const CommandLine& line, ReplayPlan& plan) {
+  if (Status s = take(store_modes_of(line), plan.modes); !s.ok()) return s;
+  if (Status s = take(policies_of(line), plan.policies); !s.ok()) return s;
+  const auto checks = parse_choice_list("--check-bytes", line.value_or("--check-bytes", "sampled"), kChecks);
+  if (!checks) return checks.error();
+  for (const std::size_t check : *checks) plan.checks.push_back(static_cast<CheckBytes>(check));
+  return {};
+}
+
+Status read_numbers(const CommandLine& line, ReplayPlan& plan) {
+  if (line.has("--dcp")) {
+    if (Status s = take(integers_of(line, "--dcp", "", 1, kMaxParallel), plan.dcps); !s.ok()) return s;
+  }
+  if (Status s = take(integers_of(line, "--interleave", "1", 1, kMaxInterleave), plan.interleaves); !s.ok()) return s;
+  if (Status s = take(integer_of(line, "--payload-bytes", "1", 1, kMaxPayloadBytes), plan.payload_bytes); !s.ok()) {
+    return s;
+  }
+  return take(integer_of(line, "--jobs", "1", 1, kMaxParallel), plan.jobs);
+}
+
+// A place to run: a geometry and what stands behind its name.
+struct Place {
+  std::string model;
+  GeometrySpec geometry;
+  std::int64_t page_bytes = 0;  // of the largest group; 0: unknown
+};
+
+Result<std::vector<Place>> places_of(const CommandLine& line, const ReplayPlan& plan) {
+  Result<std::vector<Model>> models = models_of(line, {});
+  if (!models) return error(models.error());
+  std::vector<Place> places;
+  const auto own = [](std::int64_t dcp) { return std::vector<std::int64_t>{dcp}; };
+  for (const std::int64_t interleave : plan.interleaves) {
+    for (const std::int64_t dcp : models->empty() && plan.dcps.empty() ? own(1) : plan.dcps) {
+      if (!models->empty()) break;
+      places.push_back({std::string(kTraceModel), trace_geometry(*plan.trace, dcp, interleave), 0});
+    }
+    for (const Model& model : *models) {
+      for (const std::int64_t dcp : plan.dcps.empty() ? own(model.default_dcp) : plan.dcps) {
+        places.push_back({model.name, model.with_parallel(dcp, interleave), model.largest_page_bytes()});
+      }
+    }
+  }
+  for (const Place& place : places) {
+    if (Status s = check_geometry(place.geometry, place.model); !s.ok()) return error(std::move(s));
+  }
+  return places;
+}
+
+// Sizes in blocks for one place: as given, or bytes over all ranks divided by ranks and the largest page.
+Result<std::vector<std::int64_t>> tier_blocks(const std::vector<std::int64_t>& blocks,
+                                              const std::vector<std::int64_t>& bytes, const Place& place,
+                                              const std::string& option) {
+  if (bytes.empty()) return blocks;
+  if (place.page_bytes == 0) {
+    return error(StatusCode::kInvalidArgument,
+                 option + ": model " + place.model + " does not give the page_bytes of every group");
+  }
+  const std::int64_t unit = place.page_bytes * place.geometry.parallel.tp;
+  std::vector<std::int64_t> answer;
+  for (const std::int64_t size : bytes) {
+    const std::int64_t count = size / unit;
+    if (count < 1 || count > kMaxBlocks) {
+      return error(StatusCode::kInvalidArgument, option + " " + std::to_string(size) + " is " + std::to_string(count) +
+                                                     " blocks of model " + place.model + " (" + std::to_string(unit) +
+                                                     " bytes each over all ranks); allowed: 1 .. " +
+                                                     std::to_string(kMaxBlocks) + " blocks");
+    }
+    answer.push_back(count);
+  }
+  return answer;
+}
+
+// Blocks that the longest request needs at once at the very least: groups that read every token keep all of theirs.
+std::int64_t least_device_blocks(const GeometrySpec& spec, std::int64_t prompt_tokens) {
+  std::int64_t blocks = 0;
+  for (const KvCacheGroup& group : spec.groups) {
+    const bool reads_all = group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
+    const std::int64_t span = group.block_tokens * (group.sharded ? spec.parallel.dcp : 1);
+    blocks += reads_all ? (prompt_tokens + span - 1) / span : 1;
+  }
+  return blocks;
+}
+
+Status check_longest(const Place& place, const Trace& trace, std::int64_t device_blocks) {
+  const std::int64_t prompt_tokens = trace.longest_request_blocks() * trace.block_tokens + 1;
+  const std::int64_t least = least_device_blocks(place.geometry, prompt_tokens);
+  if (device_blocks >= least) return {};
+  return Status(StatusCode::kInvalidArgument,
+                "--device-blocks " + std::to_string(device_blocks) + " cannot hold the longest prompt (" +
+                    std::to_string(prompt_tokens) + " tokens) of " + trace.name + " on model " + place.model +
+                    "; allowed: " + std::to_string(least) + " .. " + std::to_string(kMaxBlocks));
+}
+
+void add_cells(const Place& place, std::int64_t device, std::int64_t host, ReplayPlan& plan) {
+  for (const StoreMode mode : plan.modes) {
+    for (const EvictionPolicyKind policy : plan.policies) {
+      for (const CheckBytes check : plan.checks) {
+        ReplayCell cell{plan.trace.get(), place.geometry, device, host, check, plan.payload_bytes, {}, plan.seed};
+        cell.connector.store_mode = mode;
+        cell.connector.eviction_policy = policy;
+        plan.cells.push_back({place.model, std::move(cell)});
+      }
+    }
+  }
+}
+
+Status add_place(const Place& place, ReplayPlan& plan) {
+  const auto devices = tier_blocks(plan.device_blocks, plan.device_bytes, place, "--device-bytes");
+  if (!devices) return devices.error();
+  const auto hosts = tier_blocks(plan.host_blocks, plan.host_bytes, place, "--host-bytes");
+  if (!hosts) return hosts.error();
+  for (const std::int64_t device : *devices) {
+    if (Status s = check_longest(place, *plan.trace, device); !s.ok()) return s;
+    for (const std::int64_t host : *hosts) add_cells(place, device, host, plan);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view check_bytes_name(CheckBytes check) {
+  return kChecks[static_cast<std::size_t>(check)];
+}
+
+Result<ReplayPlan> plan_replay(const CommandLine& line) {
+  ReplayPlan plan;
+  if (Status s = take(seed_of(line), plan.seed); !s.ok()) return error(std::move(s));
+  if (Status s = read_policies(line, plan); !s.ok()) return error(std::move(s));
+  if (Status s = read_numbers(line, plan); !s.ok()) return error(std::move(s));
+  if (Status s = read_tier_size(line, "device", "5000", 1, plan.device_blocks, plan.device_bytes); !s.ok()) {
+    return error(std::move(s));
+  }
+  if (Status s = read_tier_size(line, "host", "10000", 0, plan.host_blocks, plan.host_bytes); !s.ok()) {
+    return error(std::move(s));
+  }
+  if (Status s = read_trace_options(line, plan); !s.ok()) return error(std::move(s));
+  const Result<std::vector<Place>> places = places_of(line, plan);
+  if (!places) return error(places.error());
+  for (const Place& place : *places) {
+    if (Status s = add_place(place, plan); !s.ok()) return error(std::move(s));
+  }
+  return plan;
+}
+
+}  // namespace hostkv::bench

@@ -1,0 +1,94 @@
+#include "bench/engine/connector_link.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "bench/engine/planted_backend.h"
+#include "hostkv/host_backend.h"
+
+namespace hostkv::bench {
+namespace {
+
+constexpr std::chrono::seconds kShutdownTimeout{60};
+
+}  // namespace
+
+GroupTable ConnectorBlocks::block_table(RequestId request, GroupIndex group) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end() || group.value() >= found->second->tables.size()) return {};
+  return found->second->tables[group.value()];
+}
+
+Result<std::unique_ptr<ConnectorLink>> ConnectorLink::create(const Geometry& geometry, const EngineConfig& config,
+                                                             ModelRunner& runner, BlockPool& pool,
+                                                             const RequestMap& requests) {
+  std::unique_ptr<ConnectorLink> link(new ConnectorLink(runner, pool, requests));
+  auto scheduler = SchedulerConnector::create(geometry, config.connector, runner.num_ranks(), link->blocks_);
+  if (!scheduler) return error(scheduler.error());
+  link->scheduler_ = std::move(*scheduler);
+  if (Status status = link->add_workers(geometry, config); !status.ok()) return error(std::move(status));
+  return link;
+}
+
+Status ConnectorLink::add_workers(const Geometry& geometry, const EngineConfig& config) {
+  for (std::int64_t r = 0; r < runner_.num_ranks(); ++r) {
+    const RankIndex rank{static_cast<std::uint32_t>(r)};
+    auto backend = create_host_backend(HostBackendOptions{.copy_threads = config.connector.copy_threads});
+    if (!backend) return backend.error();
+    if (r == 0) *backend = plant_fault(std::move(*backend), config.plant);
+    auto worker =
+        WorkerConnector::create(geometry, config.connector, WorkerSpec{rank, runner_.num_ranks()}, std::move(*backend));
+    if (!worker) return worker.error();
+    const Result<WorkerCapacity> capacity = (*worker)->register_layout(runner_.connector_layout(rank));
+    if (!capacity) return capacity.error();
+    workers_.push_back(std::move(*worker));
+    if (Status status = scheduler_->on_worker_capacity(*capacity); !status.ok()) return status;
+  }
+  return {};
+}
+
+ConnectorLink::~ConnectorLink() {
+  if (scheduler_) scheduler_->shutdown();
+  for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
+    const Status status = worker->shutdown(kShutdownTimeout);
+    if (!status.ok()) log_line(LogLevel::kError, "op=shutdown error=\"" + status.to_string() + "\"");
+  }
+}
+
+Status ConnectorLink::begin_step(const StepInput& step) {
+  const Result<std::vector<std::byte>> metadata = scheduler_->build_step_metadata(step);
+  if (!metadata) return metadata.error();
+  for (std::size_t r = 0; r < workers_.size(); ++r) {
+    const RankIndex rank{static_cast<std::uint32_t>(r)};
+    if (Status status = workers_[r]->bind_step(*metadata, runner_.stream(rank)); !status.ok()) return status;
+    if (Status status = workers_[r]->start_loads(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status ConnectorLink::start_stores() {
+  for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
+    if (Status status = worker->start_stores(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
+  std::vector<JobResult> results;
+  for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
+    Result<std::vector<JobResult>> of_rank = worker->poll();
+    if (!of_rank) return error(of_rank.error());
+    results.insert(results.end(), std::make_move_iterator(of_rank->begin()), std::make_move_iterator(of_rank->end()));
+  }
+  scheduler_->on_worker_results(results);
+  return scheduler_->take_load_outcomes();
+}
+
+Status ConnectorLink::wait_idle(std::chrono::nanoseconds timeout) {
+  for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
+    if (Status status = worker->wait_idle(timeout); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace hostkv::bench

@@ -1,0 +1,68 @@
+#ifndef HOSTKV_BENCH_ENGINE_CONNECTOR_LINK_H_
+#define HOSTKV_BENCH_ENGINE_CONNECTOR_LINK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bench/engine/block_pool.h"
+#include "bench/engine/engine.h"
+#include "bench/engine/model_runner.h"
+#include "bench/engine/request.h"
+#include "hostkv/connector.h"
+
+namespace hostkv::bench {
+
+// The engine's blocks as the connector sees them.
+class ConnectorBlocks final : public EngineBlocks {
+ public:
+  ConnectorBlocks(BlockPool& pool, const RequestMap& requests) : pool_(pool), requests_(requests) {}
+  void pin(std::span<const BlockId> blocks) override { pool_.pin(blocks); }
+  void unpin(std::span<const BlockId> blocks) override { pool_.unpin(blocks); }
+  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
+
+ private:
+  BlockPool& pool_;
+  const RequestMap& requests_;
+};
+
+// A connector's two sides, and the protocol of a step between them.
+//
+// Thread-safety: one thread. Ownership: owns the scheduler side and the workers; pool, runner and requests are the
+// caller's. Cost: that of the connector's calls. Failure: their errors, passed on.
+class ConnectorLink {
+ public:
+  static Result<std::unique_ptr<ConnectorLink>> create(const Geometry& geometry, const EngineConfig& config,
+                                                       ModelRunner& runner, BlockPool& pool,
+                                                       const RequestMap& requests);
+  ~ConnectorLink();
+  ConnectorLink(const ConnectorLink&) = delete;
+  ConnectorLink& operator=(const ConnectorLink&) = delete;
+
+  [[nodiscard]] SchedulerConnector& scheduler() { return *scheduler_; }
+  [[nodiscard]] const SchedulerConnector& scheduler() const { return *scheduler_; }
+
+  // Before the forward: metadata to all ranks, loads submitted.
+  Status begin_step(const StepInput& step);
+  // Behind the launch of the forward.
+  Status start_stores();
+  // Results of all ranks to the scheduler side; the loads that ended.
+  Result<std::vector<LoadOutcome>> end_step();
+  // Until no rank copies; kDeadlineExceeded when a rank still does after `timeout`.
+  Status wait_idle(std::chrono::nanoseconds timeout);
+
+ private:
+  ConnectorLink(ModelRunner& runner, BlockPool& pool, const RequestMap& requests)
+      : runner_(runner), blocks_(pool, requests) {}
+  Status add_workers(const Geometry& geometry, const EngineConfig& config);
+
+  ModelRunner& runner_;
+  ConnectorBlocks blocks_;
+  std::unique_ptr<SchedulerConnector> scheduler_;
+  std::vector<std::unique_ptr<WorkerConnector>> workers_;  // [num_ranks]
+};
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_ENGINE_CONNECTOR_LINK_H_

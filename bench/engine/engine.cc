@@ -1,0 +1,209 @@
+#include "bench/engine/engine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "bench/engine/engine_impl.h"
+#include "bench/engine/group_rules.h"
+
+namespace hostkv::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kIdleWait{20};
+constexpr std::int64_t kSlotAlignmentBytes = 128;
+constexpr std::uint64_t kSampleOneIn = 16;
+
+Status out_of_range(const std::string& name, std::int64_t value, const std::string& range) {
+  return Status(StatusCode::kInvalidArgument, name + " is " + std::to_string(value) + ", allowed is " + range);
+}
+
+Status validate(const EngineConfig& config) {
+  constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 31;
+  if (config.num_device_blocks < 1 || config.num_device_blocks > kMaxBlocks) {
+    return out_of_range("num_device_blocks", config.num_device_blocks, "1 .. " + std::to_string(kMaxBlocks));
+  }
+  if (config.max_batched_tokens < 1) return out_of_range("max_batched_tokens", config.max_batched_tokens, "1 ..");
+  if (config.max_running_requests < 1) return out_of_range("max_running_requests", config.max_running_requests, "1 ..");
+  if (config.payload_bytes < 1 || config.payload_bytes > 4096) {
+    return out_of_range("payload_bytes", config.payload_bytes, "1 .. 4096");
+  }
+  if (config.geometry.parallel.pcp > 1) return out_of_range("pcp", config.geometry.parallel.pcp, "1");
+  if (config.geometry.parallel.pp > 1) return out_of_range("pp", config.geometry.parallel.pp, "1");
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> payload_block_bytes(const EngineConfig& config) {
+  std::vector<std::int64_t> sizes;
+  for (const KvCacheGroup& group : config.geometry.groups) {
+    sizes.push_back(group_block_bytes(group, config.payload_bytes));
+  }
+  return sizes;
+}
+
+std::int64_t host_bytes_for_blocks(const EngineConfig& config, std::int64_t num_blocks) {
+  std::int64_t largest = 0;
+  for (const KvCacheGroup& group : config.geometry.groups) {
+    const bool is_offloadable = group.cacheable && group.transferable && !has_one_block(group);
+    if (is_offloadable) largest = std::max(largest, group_block_bytes(group, config.payload_bytes));
+  }
+  return num_blocks * cdiv(largest, kSlotAlignmentBytes) * kSlotAlignmentBytes;
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config) {
+  if (Status status = validate(config); !status.ok()) return error(std::move(status));
+  const std::vector<std::int64_t> sizes = payload_block_bytes(config);
+  for (std::size_t g = 0; g < sizes.size(); ++g) config.geometry.groups[g].page_bytes = sizes[g];
+  // The ranks are those of DCP; tensor-parallel ones beside them would only repeat what these do.
+  if (config.geometry.parallel.tp == 1) config.geometry.parallel.tp = config.geometry.parallel.dcp;
+  config.geometry.fine_hits = false;  // this engine's lookups end on scheduler blocks
+  Result<Geometry> geometry = Geometry::resolve(config.geometry);
+  if (!geometry) return error(geometry.error());
+  const bool offload = config.offload;
+  auto engine = std::make_unique<EngineImpl>(std::move(config), std::move(*geometry));
+  if (offload) {
+    if (Status status = engine->connect(); !status.ok()) return error(std::move(status));
+  }
+  return engine;
+}
+
+EngineImpl::EngineImpl(EngineConfig config, Geometry geometry)
+    : config_(std::move(config)),
+      geometry_(std::move(geometry)),
+      pool_(config_.num_device_blocks),
+      scheduler_(config_, geometry_, pool_, requests_),
+      runner_(geometry_, config_) {}
+
+Status EngineImpl::connect() {
+  auto link = ConnectorLink::create(geometry_, config_, runner_, pool_, requests_);
+  if (!link) return link.error();
+  link_ = std::move(*link);
+  scheduler_.set_connector(&link_->scheduler());
+  return {};
+}
+
+bool EngineImpl::is_checked(const Request& request) const {
+  if (config_.check == CheckBytes::kSampled) return request.id.value() % kSampleOneIn == 1;
+  return config_.check == CheckBytes::kAll;
+}
+
+void EngineImpl::launch_forward() {
+  if (config_.check == CheckBytes::kOff) return;
+  std::vector<ForwardChunk> chunks;
+  for (const ScheduledRequest& scheduled : plan_.scheduled) {
+    Request& request = *requests_.at(scheduled.id);
+    const std::int64_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
+    extend_prefix_states(config_.seed, request.tokens, end, request.states);
+    chunks.push_back(ForwardChunk{&request, scheduled.num_computed_tokens, end, is_checked(request)});
+  }
+  runner_.launch(std::move(chunks));
+}
+
+Status EngineImpl::run_on_ranks() {
+  if (!link_) {
+    launch_forward();
+    return {};
+  }
+  // A load that brings nothing must not find old bytes that happen to be right.
+  if (config_.check != CheckBytes::kOff) runner_.scrub(plan_.load_targets);
+  const StepInput input{plan_.scheduled, plan_.hand_offs, plan_.preempted};
+  if (Status status = link_->begin_step(input); !status.ok()) return status;
+  if (config_.plant == Plant::kStoreBeforeCompute) {
+    if (Status status = link_->start_stores(); !status.ok()) return status;
+    if (Status status = link_->wait_idle(std::chrono::seconds(30)); !status.ok()) return status;
+    launch_forward();
+    return {};
+  }
+  launch_forward();
+  return link_->start_stores();
+}
+
+Status EngineImpl::step() {
+  Result<StepPlan> plan = scheduler_.plan_step();
+  if (!plan) return plan.error();
+  plan_ = std::move(*plan);
+  ++num_steps_;
+  const Status ran = run_on_ranks();
+  runner_.synchronize();
+  if (!ran.ok()) return ran;
+  std::int64_t num_loaded = 0;
+  if (link_) {
+    const Result<std::vector<LoadOutcome>> outcomes = link_->end_step();
+    if (!outcomes) return outcomes.error();
+    const Result<std::int64_t> succeeded = scheduler_.apply_load_outcomes(*outcomes);
+    if (!succeeded) return succeeded.error();
+    num_loaded = *succeeded;
+  }
+  if (!plan_.scheduled.empty() || num_loaded > 0) ++num_progress_;
+  return scheduler_.complete_step(plan_);
+}
+
+Status EngineImpl::run_until_idle(std::int64_t max_steps) {
+  std::int64_t num_stalled = 0;
+  while (!idle()) {
+    const std::int64_t progress = num_progress_;
+    if (Status status = step(); !status.ok()) return status;
+    num_stalled = num_progress_ == progress ? num_stalled + 1 : 0;
+    if (num_stalled == 0 || idle()) continue;
+    if (num_stalled >= max_steps) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    "no progress in " + std::to_string(num_stalled) + " steps: " + scheduler_.describe_requests());
+    }
+    // Only copies can bring the next step forward; a copy that takes longer is no reason to stop.
+    if (link_) static_cast<void>(link_->wait_idle(kIdleWait));
+  }
+  return {};
+}
+
+bool EngineImpl::idle() const {
+  return !scheduler_.has_requests() && !(link_ && link_->scheduler().has_pending_work());
+}
+
+bool EngineImpl::reset_prefix_cache(bool reset_connector) {
+  const bool is_free = pool_.num_free() == pool_.num_usable();
+  if (is_free) pool_.evict_cached();
+  const bool is_connector_reset = !reset_connector || !link_ || link_->scheduler().reset();
+  return is_free && is_connector_reset;
+}
+
+EngineStats EngineImpl::stats() const {
+  CheckCounts counts = runner_.counts();
+  return EngineStats{.steps = num_steps_,
+                     .bytes_checked = counts.bytes_checked,
+                     .bytes_wrong = counts.bytes_wrong,
+                     .first_wrong = std::move(counts.first_wrong),
+                     .computed_tokens = scheduler_.num_computed_tokens(),
+                     .preemptions = scheduler_.num_preemptions(),
+                     .free_device_blocks = pool_.num_free(),
+                     .pinned_device_blocks = pool_.num_pinned()};
+}
+
+SchedulerMetrics EngineImpl::scheduler_metrics() const {
+  return link_ ? link_->scheduler().metrics() : SchedulerMetrics{};
+}
+
+Status EngineImpl::check_conservation() const {
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(pool_.num_usable()) + 1, 0);
+  for (const auto& entry : requests_) {
+    for (const std::vector<BlockId>& table : entry.second->tables) {
+      for (const BlockId block : table) {
+        if (block != kNullBlock) ++owners[block.value()];
+      }
+    }
+  }
+  if (Status status = pool_.check_conservation(owners); !status.ok()) return status;
+  return link_ ? link_->scheduler().check_conservation() : Status();
+}
+
+const Request* EngineImpl::request(RequestId id) const {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+void EngineImpl::corrupt_device_byte(RankIndex rank, GroupIndex group, BlockId block, std::int64_t offset_bytes) {
+  *runner_.byte_at(rank, group, block, offset_bytes) ^= std::byte{0xFF};
+}
+
+}  // namespace hostkv::bench

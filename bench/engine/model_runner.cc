@@ -1,0 +1,64 @@
+#include "bench/engine/model_runner.h"
+
+#include <string>
+#include <utility>
+
+namespace hostkv::bench {
+
+ModelRunner::Rank::Rank(const Geometry& geometry, const EngineConfig& config, std::int64_t rank)
+    : memory(geometry, config.payload_bytes, config.num_device_blocks + 1),
+      forward(geometry, memory, config.seed, rank, config.payload_bytes),
+      stream("compute" + std::to_string(rank)) {}
+
+ModelRunner::ModelRunner(const Geometry& geometry, const EngineConfig& config) : geometry_(geometry) {
+  for (std::int64_t rank = 0; rank < geometry.spec().parallel.dcp; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>(geometry, config, rank));
+  }
+}
+
+KvLayout ModelRunner::connector_layout(RankIndex rank) const {
+  KvLayout layout = ranks_[rank.value()]->memory.layout();
+  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
+    if (!geometry_.offloadable(GroupIndex{g})) layout.groups[g].clear();
+  }
+  return layout;
+}
+
+void ModelRunner::scrub(std::span<const FailedBlock> blocks) {
+  if (blocks.empty()) return;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    rank->stream.enqueue([target = rank.get(), list = std::vector<FailedBlock>(blocks.begin(), blocks.end())] {
+      for (const FailedBlock& entry : list) target->memory.scrub(entry.group, entry.block);
+    });
+  }
+}
+
+void ModelRunner::launch(std::vector<ForwardChunk> chunks) {
+  if (chunks.empty()) return;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    rank->stream.enqueue([target = rank.get(), chunks] {
+      for (const ForwardChunk& chunk : chunks) target->forward.run(chunk);
+    });
+  }
+}
+
+void ModelRunner::synchronize() {
+  for (const std::unique_ptr<Rank>& rank : ranks_) rank->stream.synchronize();
+}
+
+CheckCounts ModelRunner::counts() const {
+  CheckCounts sum;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    const CheckCounts& counts = rank->forward.counts();
+    sum.bytes_checked += counts.bytes_checked;
+    sum.bytes_wrong += counts.bytes_wrong;
+    if (!sum.first_wrong) sum.first_wrong = counts.first_wrong;
+  }
+  return sum;
+}
+
+std::byte* ModelRunner::byte_at(RankIndex rank, GroupIndex group, BlockId block, std::int64_t offset_bytes) {
+  return ranks_[rank.value()]->memory.byte_at(group, block, offset_bytes);
+}
+
+}  // namespace hostkv::bench

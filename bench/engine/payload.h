@@ -1,0 +1,59 @@
+#ifndef HOSTKV_BENCH_ENGINE_PAYLOAD_H_
+#define HOSTKV_BENCH_ENGINE_PAYLOAD_H_
+
+// The byte function of the reference engine's "model".
+//
+// Purpose: a chained state P[i] = f(seed, tokens [0, i)) names a prefix. Word j of the row of token i is P[i + 1] xor a
+// salt of (group, rank, j). Word k of a recurrent state after B tokens is a salt of (group, rank, k) plus P[B] - P[0],
+// so that the state after a chunk follows from the bytes of the state before it: a wrong state stays wrong.
+// Thread-safety: values; GroupPayload is immutable. Ownership: none. Cost: a few machine words a row. Failure: none.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hostkv/types.h"
+
+namespace hostkv::bench {
+
+inline constexpr std::int64_t kStateRows = 8;  // a recurrent state has the bytes of so many rows
+
+// Appends states to `states` until it holds P[0] .. P[end_tokens].
+void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> tokens, std::int64_t end_tokens,
+                          std::vector<std::uint64_t>& states);
+// The output token number `index` of a request.
+std::int32_t output_token(std::uint64_t output_seed, std::int64_t index);
+std::uint64_t output_seed(std::uint64_t seed, std::span<const std::int32_t> prompt_tokens);
+
+// Rows of consecutive places in memory, of tokens that are `token_step` apart.
+struct RowRun {
+  const std::uint64_t* first_state = nullptr;  // P[i + 1] of the first row's token
+  std::int64_t token_step = 1;
+  std::int64_t num_rows = 0;
+};
+
+// The function of one group on one rank.
+class GroupPayload {
+ public:
+  GroupPayload(std::uint64_t seed, GroupIndex group, std::int64_t rank, std::int64_t payload_bytes);
+
+  void write_rows(std::byte* memory, const RowRun& run) const;
+  // Bytes that differ. `first_wrong_row`: the first row with one, untouched when there is none.
+  std::int64_t check_rows(const std::byte* memory, const RowRun& run, std::int64_t& first_wrong_row) const;
+
+  // Recurrent states are `kStateRows * payload_bytes` bytes. `advance` is P[B] - P[0].
+  void write_state(std::byte* memory, std::uint64_t advance) const;
+  std::int64_t check_state(const std::byte* memory, std::uint64_t advance) const;
+  // The state in `from` moved on by `advance`; the two may be the same memory.
+  void advance_state(const std::byte* from, std::byte* to, std::uint64_t advance) const;
+
+ private:
+  std::int64_t row_bytes_;
+  std::vector<std::uint64_t> row_salts_;    // [ceil(row_bytes / 8)]
+  std::vector<std::uint64_t> state_salts_;  // [row_bytes]: a state's bytes in words of 8
+};
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_ENGINE_PAYLOAD_H_

@@ -1,0 +1,114 @@
+#include "bench/engine/prefix_lookup.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "bench/engine/group_rules.h"
+
+namespace hostkv::bench {
+namespace {
+
+class Search {
+ public:
+  Search(const Geometry& geometry, const BlockPool& pool, const Request& request)
+      : geometry_(geometry), pool_(pool), request_(request), limit_tokens_(request.num_tokens() - 1) {
+    measure_runs();
+  }
+
+  PrefixHit find() const {
+    PrefixHit hit;
+    hit.groups.resize(geometry_.num_groups());
+    const std::int64_t step = geometry_.hit_alignment_tokens();
+    std::int64_t boundary = limit_tokens_ / step * step;
+    while (boundary > 0 && !is_served(boundary)) boundary -= step;
+    hit.boundary_tokens = boundary;
+    if (boundary > 0) collect(boundary, hit);
+    hit.junction_tokens = junction_behind(boundary);
+    return hit;
+  }
+
+ private:
+  [[nodiscard]] std::optional<BlockId> probe(GroupIndex g, std::int64_t end_tokens) const {
+    const auto index = static_cast<std::size_t>(end_tokens / geometry_.hash_block_tokens() - 1);
+    if (index >= request_.hashes.size()) return std::nullopt;
+    return pool_.find(CacheKey{request_.hashes[index], g});
+  }
+
+  // Full attention needs every block from the start: how many leading ones are there is asked once.
+  void measure_runs() {
+    runs_.assign(geometry_.num_groups(), 0);
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      const GroupIndex g{i};
+      if (!is_full_attention(geometry_.group(g)) || !is_cached_group(geometry_, g)) continue;
+      const std::int64_t span = geometry_.span_tokens(g);
+      const std::int64_t most = limit_tokens_ / span;
+      while (runs_[i] < most && probe(g, (runs_[i] + 1) * span)) ++runs_[i];
+    }
+  }
+
+  [[nodiscard]] bool is_served(std::int64_t boundary) const {
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      const GroupIndex g{i};
+      const bool is_recurrent_without_states =
+          geometry_.group(g).kind == GroupKind::kMamba && geometry_.group(g).mamba_mode == MambaMode::kNone;
+      if (is_recurrent_without_states) return false;
+      if (is_cached_group(geometry_, g) && !is_served(g, boundary)) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool is_served(GroupIndex g, std::int64_t boundary) const {
+    const std::optional<LookupNeed> need = geometry_.lookup_need(g, boundary);
+    if (!need || need->tail_boundary_tokens > limit_tokens_) return false;
+    if (need->blocks.empty()) return true;
+    if (is_full_attention(geometry_.group(g)) && need->blocks.end_block > runs_[g.value()]) return false;
+    if (is_full_attention(geometry_.group(g))) return true;
+    const std::int64_t span = geometry_.span_tokens(g);
+    for (std::int64_t i = need->blocks.end_block - 1; i >= need->blocks.first_block; --i) {
+      if (!probe(g, std::min((i + 1) * span, need->tail_boundary_tokens))) return false;
+    }
+    return true;
+  }
+
+  void collect(std::int64_t boundary, PrefixHit& hit) const {
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      const GroupIndex g{i};
+      if (!is_cached_group(geometry_, g)) continue;
+      const BlockIndexRange range = geometry_.needs(g, boundary);
+      hit.groups[i].first_block = range.first_block;
+      for (std::int64_t b = range.first_block; b < range.end_block; ++b) {
+        // Tokens that are kept but not read (extra_retained_tokens) may be gone.
+        const std::int64_t end = std::min((b + 1) * geometry_.span_tokens(g), boundary);
+        hit.groups[i].blocks.push_back(probe(g, end).value_or(kNullBlock));
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t junction_behind(std::int64_t boundary) const {
+    std::int64_t longest = 0;
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      longest = std::max(longest, runs_[i] * geometry_.span_tokens(GroupIndex{i}));
+    }
+    return longest > boundary ? longest : 0;
+  }
+
+  const Geometry& geometry_;
+  const BlockPool& pool_;
+  const Request& request_;
+  std::int64_t limit_tokens_;
+  std::vector<std::int64_t> runs_;  // [num_groups] leading full blocks in the cache; 0 for other kinds
+};
+
+}  // namespace
+
+bool is_cached_group(const Geometry& geometry, GroupIndex group) {
+  const KvCacheGroup& g = geometry.group(group);
+  if (!g.cacheable || g.kind == GroupKind::kScratch) return false;
+  return g.kind != GroupKind::kMamba || g.mamba_mode != MambaMode::kNone;
+}
+
+PrefixHit find_longest_prefix(const Geometry& geometry, const BlockPool& pool, const Request& request) {
+  return Search(geometry, pool, request).find();
+}
+
+}  // namespace hostkv::bench

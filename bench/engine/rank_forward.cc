@@ -1,0 +1,196 @@
+#include "bench/engine/rank_forward.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "bench/engine/group_rules.h"
+
+namespace hostkv::bench {
+
+RankForward::RankForward(const Geometry& geometry, DeviceMemory& memory, std::uint64_t seed, std::int64_t rank,
+                         std::int64_t payload_bytes)
+    : geometry_(geometry), memory_(memory), rank_(rank), payload_bytes_(payload_bytes) {
+  for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
+    payloads_.emplace_back(seed, GroupIndex{g}, rank, payload_bytes);
+  }
+}
+
+void RankForward::run(const ForwardChunk& chunk) {
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (geometry_.group(g).kind == GroupKind::kMamba) {
+      if (chunk.check) check_state(g, chunk);
+      continue_state(g, chunk);
+    } else {
+      if (chunk.check) check_rows(g, chunk);
+      write_rows(g, chunk);
+    }
+  }
+}
+
+// The tokens of one sharded block that are ours, in runs of rows. Offsets are tokens from the start of the block.
+template <class Visit>
+void RankForward::for_each_sharded_rows(std::int64_t block_index, std::int64_t block_tokens, std::int64_t begin,
+                                        std::int64_t end, const Visit& visit) const {
+  const std::int64_t dcp = geometry_.spec().parallel.dcp;
+  const std::int64_t interleave = geometry_.spec().parallel.interleave_tokens;
+  const std::int64_t first_of_block = block_index * block_tokens * dcp;
+  if (interleave == 1) {
+    const std::int64_t first_row = cdiv(std::max<std::int64_t>(begin - rank_, 0), dcp);
+    const std::int64_t end_row = cdiv(std::max<std::int64_t>(end - rank_, 0), dcp);
+    if (first_row < end_row) {
+      visit(Rows{block_index, first_row, end_row - first_row, first_of_block + first_row * dcp + rank_, dcp});
+    }
+    return;
+  }
+  const std::int64_t turn_tokens = interleave * dcp;
+  for (std::int64_t turn = begin / turn_tokens; turn * turn_tokens < end; ++turn) {
+    const std::int64_t first_of_turn = turn * turn_tokens + rank_ * interleave;
+    const std::int64_t first = std::max(begin, first_of_turn);
+    const std::int64_t last = std::min(end, first_of_turn + interleave);
+    if (first >= last) continue;
+    visit(Rows{block_index, turn * interleave + first - first_of_turn, last - first, first_of_block + first, 1});
+  }
+}
+
+template <class Visit>
+void RankForward::for_each_rows(GroupIndex g, std::int64_t begin, std::int64_t end, const Visit& visit) const {
+  const KvCacheGroup& group = geometry_.group(g);
+  const bool is_sharded = group.sharded && geometry_.spec().parallel.dcp > 1;
+  const std::int64_t span = is_sharded ? group.block_tokens * geometry_.spec().parallel.dcp : group.block_tokens;
+  for (std::int64_t block = begin / span; block * span < end; ++block) {
+    const std::int64_t first = std::max(begin, block * span);
+    const std::int64_t last = std::min(end, (block + 1) * span);
+    if (is_sharded) {
+      for_each_sharded_rows(block, group.block_tokens, first - block * span, last - block * span, visit);
+    } else {
+      const bool is_ring = group.kind == GroupKind::kScratch;
+      visit(Rows{is_ring ? 0 : block, first - block * span, last - first, first, 1});
+    }
+  }
+}
+
+// Where a block lies in two parts, rows are cut at the border.
+template <class Visit>
+void RankForward::for_each_piece(GroupIndex g, const ForwardChunk& chunk, Rows rows, const Visit& visit) {
+  const BlockId block = block_at(chunk, g, rows.block_index);
+  while (rows.num_rows > 0) {
+    std::int64_t num_rows = rows.num_rows;
+    std::byte* memory = memory_.rows(g, block, rows.row, num_rows);
+    const RowRun run{&chunk.request->states[static_cast<std::size_t>(rows.first_token + 1)], rows.token_step, num_rows};
+    visit(memory, run, rows.first_token);
+    rows.row += num_rows;
+    rows.num_rows -= num_rows;
+    rows.first_token += num_rows * rows.token_step;
+  }
+}
+
+BlockId RankForward::block_at(const ForwardChunk& chunk, GroupIndex g, std::int64_t block_index) const {
+  const std::vector<BlockId>& table = chunk.request->tables[g.value()];
+  return block_index < std::ssize(table) ? table[static_cast<std::size_t>(block_index)] : kNullBlock;
+}
+
+std::int64_t RankForward::first_read_token(GroupIndex g, const ForwardChunk& chunk) const {
+  const KvCacheGroup& group = geometry_.group(g);
+  std::int64_t first = 0;
+  switch (group.kind) {
+    case GroupKind::kSlidingWindow:
+      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.window_tokens + 1);
+      break;
+    case GroupKind::kChunkedLocal:
+      first = chunk.begin_tokens / group.chunk_tokens * group.chunk_tokens;
+      break;
+    case GroupKind::kScratch:
+      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.block_tokens);
+      break;
+    default:
+      break;
+  }
+  // What never moves to the host has only the rows that this admission wrote.
+  return geometry_.offloadable(g) ? first : std::max(first, chunk.request->own_start_tokens);
+}
+
+void RankForward::check_rows(GroupIndex g, const ForwardChunk& chunk) {
+  const GroupPayload& payload = payloads_[g.value()];
+  for_each_rows(g, first_read_token(g, chunk), chunk.begin_tokens, [&](const Rows& rows) {
+    counts_.bytes_checked += rows.num_rows * payload_bytes_;
+    if (block_at(chunk, g, rows.block_index) == kNullBlock) {
+      note_wrong(chunk, g, rows.first_token, rows.num_rows * payload_bytes_, "expected a block, found the null block");
+      return;
+    }
+    for_each_piece(g, chunk, rows, [&](const std::byte* memory, const RowRun& run, std::int64_t first_token) {
+      std::int64_t wrong_row = 0;
+      const std::int64_t wrong = payload.check_rows(memory, run, wrong_row);
+      if (wrong == 0) return;
+      std::vector<std::byte> expected(static_cast<std::size_t>(payload_bytes_));
+      payload.write_rows(expected.data(), RowRun{run.first_state + wrong_row * run.token_step, 1, 1});
+      const std::byte* found = memory + wrong_row * payload_bytes_;
+      const auto at = std::mismatch(expected.begin(), expected.end(), found);
+      note_wrong(chunk, g, first_token + wrong_row * run.token_step, wrong,
+                 "expected byte " + std::to_string(std::to_integer<int>(*at.first)) + ", found " +
+                     std::to_string(std::to_integer<int>(*at.second)));
+    });
+  });
+}
+
+void RankForward::write_rows(GroupIndex g, const ForwardChunk& chunk) {
+  const KvCacheGroup& group = geometry_.group(g);
+  std::int64_t begin = chunk.begin_tokens;
+  if (group.kind == GroupKind::kScratch) begin = std::max(begin, chunk.end_tokens - group.block_tokens);
+  for_each_rows(g, begin, chunk.end_tokens, [&](const Rows& rows) {
+    HOSTKV_CHECK(block_at(chunk, g, rows.block_index) != kNullBlock, "a row must be written, but there is no block");
+    for_each_piece(g, chunk, rows, [&](std::byte* memory, const RowRun& run, std::int64_t) {
+      payloads_[g.value()].write_rows(memory, run);
+    });
+  });
+}
+
+void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
+  if (chunk.begin_tokens == 0) return;
+  const bool in_place = has_one_block(geometry_.group(g));
+  const std::int64_t index = in_place ? 0 : (chunk.begin_tokens - 1) / geometry_.span_tokens(g);
+  const BlockId block = block_at(chunk, g, index);
+  const std::int64_t size_bytes = kStateRows * payload_bytes_;
+  counts_.bytes_checked += size_bytes;
+  if (block == kNullBlock) {
+    note_wrong(chunk, g, chunk.begin_tokens, size_bytes, "expected a state, found the null block");
+    return;
+  }
+  const std::vector<std::uint64_t>& states = chunk.request->states;
+  const std::uint64_t advance = states[static_cast<std::size_t>(chunk.begin_tokens)] - states[0];
+  const std::int64_t wrong = payloads_[g.value()].check_state(memory_.state(g, block), advance);
+  if (wrong > 0) note_wrong(chunk, g, chunk.begin_tokens, wrong, "the recurrent state is not the one of this prefix");
+}
+
+void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
+  const bool in_place = has_one_block(geometry_.group(g));
+  const std::int64_t span = geometry_.span_tokens(g);
+  const std::vector<std::uint64_t>& states = chunk.request->states;
+  const auto block_behind = [&](std::int64_t tokens) { return block_at(chunk, g, in_place ? 0 : (tokens - 1) / span); };
+  std::int64_t from = chunk.begin_tokens;
+  while (from < chunk.end_tokens) {
+    // A dense table gets the state of every block boundary that the chunk passes.
+    std::int64_t to = chunk.end_tokens;
+    if (is_mamba(geometry_.group(g), MambaMode::kAll)) to = std::min(to, (from / span + 1) * span);
+    const BlockId target = block_behind(to);
+    HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
+    const std::uint64_t advance = states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(from)];
+    if (from == 0) {
+      payloads_[g.value()].write_state(memory_.state(g, target), advance);
+    } else {
+      payloads_[g.value()].advance_state(memory_.state(g, block_behind(from)), memory_.state(g, target), advance);
+    }
+    from = to;
+  }
+}
+
+void RankForward::note_wrong(const ForwardChunk& chunk, GroupIndex g, std::int64_t position, std::int64_t wrong_bytes,
+                             std::string what) {
+  counts_.bytes_wrong += wrong_bytes;
+  if (!counts_.first_wrong) counts_.first_wrong = WrongByte{chunk.request->id, g, rank_, position, std::move(what)};
+}
+
+}  // namespace hostkv::bench

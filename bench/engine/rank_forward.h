@@ -1,0 +1,78 @@
+#ifndef HOSTKV_BENCH_ENGINE_RANK_FORWARD_H_
+#define HOSTKV_BENCH_ENGINE_RANK_FORWARD_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bench/engine/device_memory.h"
+#include "bench/engine/engine.h"
+#include "bench/engine/payload.h"
+#include "bench/engine/request.h"
+#include "hostkv/geometry.h"
+
+namespace hostkv::bench {
+
+// One request's share of a step: tokens [begin_tokens, end_tokens).
+struct ForwardChunk {
+  const Request* request = nullptr;  // must not change until the step was synchronised
+  std::int64_t begin_tokens = 0;
+  std::int64_t end_tokens = 0;
+  bool check = true;
+};
+
+struct CheckCounts {
+  std::int64_t bytes_checked = 0;
+  std::int64_t bytes_wrong = 0;
+  std::optional<WrongByte> first_wrong;
+};
+
+// The "model" on one rank: checks what attention would read, continues the recurrent states, writes the new rows.
+//
+// Thread-safety: run() on the rank's compute stream only; the counts may be read while that stream is idle. Ownership:
+// the geometry and the memory are the caller's. Cost: O(rows read + rows written). Failure: a byte that is not as it
+// should be, and a null block where a row should be read, is counted; a null block where a row must be written aborts.
+class RankForward {
+ public:
+  RankForward(const Geometry& geometry, DeviceMemory& memory, std::uint64_t seed, std::int64_t rank,
+              std::int64_t payload_bytes);
+
+  void run(const ForwardChunk& chunk);
+  [[nodiscard]] const CheckCounts& counts() const { return counts_; }
+
+ private:
+  struct Rows {  // consecutive rows of one block, of tokens that are token_step apart
+    std::int64_t block_index = 0;
+    std::int64_t row = 0;
+    std::int64_t num_rows = 0;
+    std::int64_t first_token = 0;
+    std::int64_t token_step = 1;
+  };
+  template <class Visit>
+  void for_each_rows(GroupIndex g, std::int64_t begin, std::int64_t end, const Visit& visit) const;
+  template <class Visit>
+  void for_each_sharded_rows(std::int64_t block_index, std::int64_t block_tokens, std::int64_t begin, std::int64_t end,
+                             const Visit& visit) const;
+  template <class Visit>
+  void for_each_piece(GroupIndex g, const ForwardChunk& chunk, Rows rows, const Visit& visit);
+
+  [[nodiscard]] std::int64_t first_read_token(GroupIndex g, const ForwardChunk& chunk) const;
+  [[nodiscard]] BlockId block_at(const ForwardChunk& chunk, GroupIndex g, std::int64_t block_index) const;
+  void check_rows(GroupIndex g, const ForwardChunk& chunk);
+  void write_rows(GroupIndex g, const ForwardChunk& chunk);
+  void check_state(GroupIndex g, const ForwardChunk& chunk);
+  void continue_state(GroupIndex g, const ForwardChunk& chunk);
+  void note_wrong(const ForwardChunk& chunk, GroupIndex g, std::int64_t position, std::int64_t wrong_bytes,
+                  std::string what);
+
+  const Geometry& geometry_;
+  DeviceMemory& memory_;
+  std::int64_t rank_;
+  std::int64_t payload_bytes_;
+  std::vector<GroupPayload> payloads_;  // [num_groups]
+  CheckCounts counts_;
+};
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_ENGINE_RANK_FORWARD_H_

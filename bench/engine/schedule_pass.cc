@@ -1,0 +1,181 @@
+// One pass of the scheduler: which request computes how many tokens in this step.
+
+#include <algorithm>
+#include <utility>
+
+#include "bench/engine/group_rules.h"
+#include "bench/engine/scheduler.h"
+
+namespace hostkv::bench {
+
+Result<StepPlan> Scheduler::plan_step() {
+  StepPlan plan;
+  budget_tokens_ = config_.max_batched_tokens;
+  cache_.begin_pass();
+  schedule_running(plan);
+  bool is_stopped = !plan.preempted.empty();
+  if (Status status = admit_queue(loaded_, plan, is_stopped); !status.ok()) return error(std::move(status));
+  if (Status status = admit_queue(waiting_, plan, is_stopped); !status.ok()) return error(std::move(status));
+  const bool is_stuck = plan.scheduled.empty() && running_.empty() && loading_.empty() && pool_.num_pinned_only() == 0;
+  if (is_stuck) free_a_claim(plan);
+  return plan;
+}
+
+void Scheduler::schedule_running(StepPlan& plan) {
+  for (std::size_t i = 0; i < running_.size() && budget_tokens_ > 0; ++i) {
+    Request& request = *running_[i];
+    const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
+    if (num_tokens == 0) continue;
+    if (!make_room(request, request.num_computed_tokens + num_tokens, plan)) break;
+    record_chunk(request, num_tokens, plan);
+  }
+}
+
+// False: the request cannot run in this step; it may have been preempted itself.
+bool Scheduler::make_room(Request& request, std::int64_t end_tokens, StepPlan& plan) {
+  while (!cache_.grow(request, end_tokens)) {
+    // Blocks that only copies keep come back by themselves: waiting is cheaper than computing again.
+    if (pool_.num_pinned_only() > 0) return false;
+    Request& victim = *running_.back();
+    preempt(victim, plan);
+    if (&victim == &request) return false;
+  }
+  return true;
+}
+
+Status Scheduler::admit_queue(std::deque<Request*>& queue, StepPlan& plan, bool& is_stopped) {
+  std::size_t i = 0;
+  while (!is_stopped && i < queue.size() && budget_tokens_ > 0 && std::ssize(running_) < config_.max_running_requests) {
+    Request& request = *queue[i];
+    const Result<Admission> admission =
+        request.state == RequestState::kLoaded ? admit_loaded(request, plan) : admit(request, plan);
+    if (!admission) return admission.error();
+    if (*admission == Admission::kAdmitted) queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
+    if (*admission == Admission::kSkipped) ++i;
+    is_stopped = *admission == Admission::kStopped;
+  }
+  return {};
+}
+
+Result<MatchResult> Scheduler::match_host(const Request& request, std::int64_t num_local_tokens) {
+  if (connector_ == nullptr) return MatchResult{};
+  return connector_->match_prefix(request.id, request.num_tokens(), num_local_tokens);
+}
+
+Status Scheduler::tell_allocated(const Request& request, std::int64_t num_external_tokens) {
+  if (connector_ == nullptr) return {};
+  const std::vector<GroupTable> tables(request.tables.begin(), request.tables.end());
+  return connector_->on_blocks_allocated(request.id, tables, num_external_tokens);
+}
+
+Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) {
+  PrefixHit hit;
+  hit.groups.resize(geometry_.num_groups());
+  const bool reads_cache = geometry_.spec().prefix_caching && !request.skip_reading_cache;
+  if (reads_cache) hit = find_longest_prefix(geometry_, pool_, request);
+  const Result<MatchResult> match = match_host(request, hit.boundary_tokens);
+  if (!match) return error(match.error());
+  if (match->kind == MatchResult::Kind::kRetry) return Admission::kSkipped;
+  request.junction_tokens = hit.junction_tokens;
+  request.device_hit_tokens = hit.boundary_tokens;
+  request.host_hit_tokens = match->num_external_tokens;
+  request.own_start_tokens = hit.boundary_tokens + match->num_external_tokens;
+  if (match->num_external_tokens > 0) return start_load(request, hit, match->num_external_tokens, plan);
+
+  if (cache_.has_state_of_this_pass(hit)) return Admission::kStopped;
+  const std::int64_t num_tokens = next_chunk(request, hit.boundary_tokens);
+  if (num_tokens == 0) return Admission::kStopped;
+  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, 0, nullptr)) return Admission::kStopped;
+  if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
+  request.num_computed_tokens = hit.boundary_tokens;
+  run(request, num_tokens, plan);
+  return Admission::kAdmitted;
+}
+
+Result<Scheduler::Admission> Scheduler::start_load(Request& request, const PrefixHit& hit, std::int64_t num_external,
+                                                   StepPlan& plan) {
+  const std::int64_t boundary = hit.boundary_tokens + num_external;
+  if (!cache_.admit(request, hit, num_external, boundary, reserved_blocks(), &plan.load_targets)) {
+    return Admission::kStopped;
+  }
+  if (Status status = tell_allocated(request, num_external); !status.ok()) return error(std::move(status));
+  request.state = RequestState::kWaitingForLoad;
+  loading_.push_back(&request);
+  return Admission::kAdmitted;
+}
+
+Result<Scheduler::Admission> Scheduler::admit_loaded(Request& request, StepPlan& plan) {
+  const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
+  if (num_tokens == 0) return Admission::kStopped;
+  if (!cache_.grow(request, request.num_computed_tokens + num_tokens)) return Admission::kStopped;
+  if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
+  run(request, num_tokens, plan);
+  return Admission::kAdmitted;
+}
+
+void Scheduler::run(Request& request, std::int64_t num_tokens, StepPlan& plan) {
+  if (!request.has_run) {
+    request.has_run = true;
+    request.report.device_hit_tokens = request.device_hit_tokens;
+    request.report.host_hit_tokens = request.host_hit_tokens;
+  }
+  request.state = RequestState::kRunning;
+  running_.push_back(&request);
+  record_chunk(request, num_tokens, plan);
+}
+
+void Scheduler::record_chunk(Request& request, std::int64_t num_tokens, StepPlan& plan) {
+  const std::int64_t end = request.num_computed_tokens + num_tokens;
+  plan.scheduled.push_back(ScheduledRequest{request.id, request.num_computed_tokens, num_tokens});
+  budget_tokens_ -= num_tokens;
+  cache_.cache_blocks(request, end);
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+    const GroupIndex g{i};
+    const std::int64_t span = geometry_.span_tokens(g);
+    if (!is_mamba(geometry_.group(g), MambaMode::kAlign) || !geometry_.offloadable(g) || end % span != 0) continue;
+    const BlockId block = request.tables[i][static_cast<std::size_t>(end / span - 1)];
+    plan.hand_offs.push_back(BoundaryHandOff{request.id, g, block, end});
+  }
+}
+
+// Nothing runs, nothing is being copied, and still the first request finds no blocks: others that wait own them.
+void Scheduler::free_a_claim(StepPlan& plan) {
+  const bool has_waiter = loaded_.size() > 1 || (!loaded_.empty() && !waiting_.empty());
+  if (has_waiter) preempt(*loaded_.back(), plan);
+}
+
+std::int64_t Scheduler::next_chunk(const Request& request, std::int64_t begin_tokens) const {
+  const std::int64_t end = begin_tokens + std::min(budget_tokens_, request.num_tokens() - begin_tokens);
+  if (state_span_tokens_ == 0) return end - begin_tokens;
+  return std::max<std::int64_t>(0, clip_to_state_boundary(request, begin_tokens, end) - begin_tokens);
+}
+
+// Chunks of a prefill end where a state can be kept (vLLM's _mamba_block_aligned_split).
+std::int64_t Scheduler::clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const {
+  const std::int64_t span = state_span_tokens_;
+  const std::int64_t prefill_end = std::max(request.num_prompt_tokens, request.num_tokens() - 1);
+  if (begin >= prefill_end) return end;
+  if (end < prefill_end) {
+    const std::int64_t floored = end / span * span;
+    if (floored > begin || span <= config_.max_batched_tokens) end = floored;
+  }
+  const std::int64_t last_state = request.num_tokens() / span * span - (drops_unit_ ? span : 0);
+  const std::int64_t junction = request.junction_tokens / span * span;
+  const std::int64_t next_boundary = begin % span == 0 ? 0 : (begin / span + 1) * span;
+  for (const std::int64_t stop : {last_state, junction, next_boundary}) {
+    if (stop > begin && stop < end) end = stop;
+  }
+  return end;
+}
+
+// What requests that own blocks already still need to get through their prompts: a load must not starve them.
+std::int64_t Scheduler::reserved_blocks() const {
+  std::int64_t sum = 0;
+  for (const auto* owners : {&running_, &loading_}) {
+    for (const Request* request : *owners) sum += cache_.blocks_to_finish(*request);
+  }
+  for (const Request* request : loaded_) sum += cache_.blocks_to_finish(*request);
+  return sum;
+}
+
+}  // namespace hostkv::bench

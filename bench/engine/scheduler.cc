@@ -1,0 +1,200 @@
+#include "bench/engine/scheduler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "bench/engine/group_rules.h"
+#include "bench/engine/payload.h"
+
+namespace hostkv::bench {
+namespace {
+
+std::string_view state_name(RequestState state) {
+  switch (state) {
+    case RequestState::kWaiting:
+      return "waiting";
+    case RequestState::kWaitingForLoad:
+      return "waiting for its load";
+    case RequestState::kLoaded:
+      return "loaded, waiting to run";
+    case RequestState::kRunning:
+      return "running";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const EngineConfig& config, const Geometry& geometry, BlockPool& pool, RequestMap& requests)
+    : config_(config), geometry_(geometry), pool_(pool), requests_(requests), cache_(geometry, pool) {
+  for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
+    const GroupIndex g{i};
+    drops_unit_ = drops_unit_ || geometry.drops_unit(g);
+    if (geometry.group(g).kind == GroupKind::kMamba && !geometry.offloadable(g)) host_can_serve_ = false;
+    if (!is_mamba(geometry.group(g), MambaMode::kAlign)) continue;
+    const std::int64_t span = geometry.span_tokens(g);
+    state_span_tokens_ = state_span_tokens_ == 0 ? span : std::lcm(state_span_tokens_, span);
+  }
+}
+
+Status Scheduler::validate(const RequestSpec& spec) const {
+  if (spec.prompt_tokens.empty()) return Status(StatusCode::kInvalidArgument, "a prompt needs at least 1 token");
+  if (spec.max_new_tokens < 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "max_new_tokens is " + std::to_string(spec.max_new_tokens) + ", at least 1 is allowed");
+  }
+  // The last output is sampled and never written.
+  const std::int64_t total = std::ssize(spec.prompt_tokens) + spec.max_new_tokens - 1;
+  const std::int64_t needed = cache_.most_blocks(total, std::min(total, config_.max_batched_tokens));
+  if (needed <= pool_.num_usable()) return {};
+  return Status(StatusCode::kInvalidArgument, "a request of " + std::to_string(total) + " tokens needs up to " +
+                                                  std::to_string(needed) + " device blocks, num_device_blocks is " +
+                                                  std::to_string(pool_.num_usable()));
+}
+
+Result<RequestId> Scheduler::add(RequestSpec spec) {
+  if (Status status = validate(spec); !status.ok()) return error(std::move(status));
+  auto request = std::make_unique<Request>();
+  request->id = RequestId{next_id_};
+  request->num_prompt_tokens = std::ssize(spec.prompt_tokens);
+  request->max_new_tokens = spec.max_new_tokens;
+  request->skip_reading_cache = spec.skip_reading_cache;
+  request->output_seed = output_seed(config_.seed, spec.prompt_tokens);
+  request->tokens = std::move(spec.prompt_tokens);
+  request->report.id = request->id;
+  request->report.prompt_tokens = request->num_prompt_tokens;
+  if (connector_ != nullptr) {
+    const RequestInfo info{request->id, request->num_prompt_tokens, request->skip_reading_cache || !host_can_serve_};
+    if (Status status = connector_->add_request(info); !status.ok()) return error(std::move(status));
+  }
+  if (Status status = append_hashes(*request, 0); !status.ok()) return error(std::move(status));
+  ++next_id_;
+  waiting_.push_back(request.get());
+  const RequestId id = request->id;
+  requests_.emplace(id, std::move(request));
+  return id;
+}
+
+Status Scheduler::append_hashes(Request& request, std::size_t first_new) {
+  extend_prefix_hashes(request.tokens, geometry_.hash_block_tokens(), request.hashes);
+  if (connector_ == nullptr || request.hashes.size() == first_new) return {};
+  const std::span<const PrefixHash> added = std::span(request.hashes).subspan(first_new);
+  return connector_->append_block_hashes(request.id, std::as_bytes(added), sizeof(PrefixHash));
+}
+
+Status Scheduler::abort(RequestId id) {
+  const auto found = requests_.find(id);
+  if (found != requests_.end()) return finish(*found->second, true);
+  if (id.value() >= 1 && id.value() < next_id_) return {};
+  return Status(StatusCode::kNotFound, "request " + std::to_string(id.value()) + " is unknown");
+}
+
+void Scheduler::preempt(Request& request, StepPlan& plan) {
+  remove_from_queue(request);
+  cache_.free(request);
+  request.num_computed_tokens = 0;
+  request.state = RequestState::kWaiting;
+  waiting_.push_front(&request);
+  ++request.report.num_preemptions;
+  ++num_preemptions_;
+  plan.preempted.push_back(request.id);
+}
+
+Status Scheduler::complete_step(const StepPlan& plan) {
+  for (const ScheduledRequest& chunk : plan.scheduled) {
+    if (Status status = settle_chunk(*requests_.at(chunk.id), chunk); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status Scheduler::settle_chunk(Request& request, const ScheduledRequest& chunk) {
+  const std::int64_t end = chunk.num_computed_tokens + chunk.num_scheduled_tokens;
+  request.num_computed_tokens = end;
+  num_computed_tokens_ += chunk.num_scheduled_tokens;
+  if (request.report.num_preemptions == 0) {
+    const std::int64_t prompt_end = std::min(end, request.num_prompt_tokens);
+    request.report.computed_tokens += std::max<std::int64_t>(0, prompt_end - chunk.num_computed_tokens);
+  }
+  if (end < request.num_tokens()) return {};
+  request.tokens.push_back(output_token(request.output_seed, request.num_output_tokens()));
+  if (Status status = append_hashes(request, request.hashes.size()); !status.ok()) return status;
+  return request.num_output_tokens() == request.max_new_tokens ? finish(request, false) : Status();
+}
+
+Status Scheduler::finish(Request& request, bool aborted) {
+  remove_from_queue(request);
+  // The connector may still pin blocks of the request here.
+  Status status;
+  if (connector_ != nullptr) status = connector_->request_finished(request.id, request.num_computed_tokens);
+  cache_.free(request);
+  request.report.aborted = aborted;
+  reports_.push_back(request.report);
+  requests_.erase(request.id);
+  return status;
+}
+
+void Scheduler::remove_from_queue(const Request& request) {
+  switch (request.state) {
+    case RequestState::kWaiting:
+      std::erase(waiting_, &request);
+      break;
+    case RequestState::kWaitingForLoad:
+      std::erase(loading_, &request);
+      break;
+    case RequestState::kLoaded:
+      std::erase(loaded_, &request);
+      break;
+    case RequestState::kRunning:
+      std::erase(running_, &request);
+      break;
+  }
+}
+
+Result<std::int64_t> Scheduler::apply_load_outcomes(std::span<const LoadOutcome> outcomes) {
+  std::int64_t num_succeeded = 0;
+  for (const LoadOutcome& outcome : outcomes) {
+    const auto found = requests_.find(outcome.request);
+    if (found == requests_.end()) continue;  // aborted meanwhile
+    Request& request = *found->second;
+    if (request.state != RequestState::kWaitingForLoad) {
+      return error(StatusCode::kInternal, "R10: a load of request " + std::to_string(request.id.value()) +
+                                              " ended, but the request is " + std::string(state_name(request.state)));
+    }
+    std::erase(loading_, &request);
+    if (outcome.status == StatusCode::kOk) {
+      ++num_succeeded;
+      request.num_computed_tokens = request.device_hit_tokens + request.host_hit_tokens;
+      cache_.cache_blocks(request, request.num_computed_tokens);
+      request.state = RequestState::kLoaded;
+      loaded_.push_back(&request);
+    } else {
+      cache_.free(request);
+      ++request.report.failed_loads;
+      request.state = RequestState::kWaiting;
+      waiting_.push_front(&request);
+    }
+  }
+  return num_succeeded;
+}
+
+std::vector<RequestReport> Scheduler::take_reports() {
+  return std::exchange(reports_, {});
+}
+
+std::string Scheduler::describe_requests() const {
+  std::vector<const Request*> alive;
+  for (const auto& entry : requests_) alive.push_back(entry.second.get());
+  std::sort(alive.begin(), alive.end(), [](const Request* a, const Request* b) { return a->id < b->id; });
+  std::string text;
+  for (const Request* request : alive) {
+    if (!text.empty()) text += "; ";
+    text += "request " + std::to_string(request->id.value()) + " is " + std::string(state_name(request->state)) +
+            " with " + std::to_string(request->num_computed_tokens) + " of " + std::to_string(request->num_tokens()) +
+            " tokens computed";
+  }
+  return text;
+}
+
+}  // namespace hostkv::bench

@@ -1,0 +1,103 @@
+#ifndef HOSTKV_BENCH_ENGINE_SCHEDULER_H_
+#define HOSTKV_BENCH_ENGINE_SCHEDULER_H_
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/engine/block_pool.h"
+#include "bench/engine/engine.h"
+#include "bench/engine/kv_cache_manager.h"
+#include "bench/engine/request.h"
+#include "hostkv/connector.h"
+#include "hostkv/geometry.h"
+#include "hostkv/status.h"
+
+namespace hostkv::bench {
+
+// What one pass decided.
+struct StepPlan {
+  std::vector<ScheduledRequest> scheduled;  // in the order of their forwards
+  std::vector<BoundaryHandOff> hand_offs;
+  std::vector<RequestId> preempted;
+  std::vector<FailedBlock> load_targets;  // blocks that a load planned in this pass will fill
+};
+
+// vLLM's V1 scheduler: running requests first, then admissions, under a token budget.
+//
+// Purpose: decides chunks, admissions with device and host hits, preemptions, and the life of requests. Blocks become
+// findable in the pass whose forward fills them. Thread-safety: one thread. Ownership: pool, geometry, requests and
+// connector are the caller's and outlive it. Cost: O(running + admitted + their lookups) a pass. Failure: a connector's
+// error ends the pass and is answered.
+class Scheduler {
+ public:
+  Scheduler(const EngineConfig& config, const Geometry& geometry, BlockPool& pool, RequestMap& requests);
+  void set_connector(SchedulerConnector* connector) { connector_ = connector; }  // null: none
+
+  Result<RequestId> add(RequestSpec spec);
+  Status abort(RequestId id);
+
+  Result<StepPlan> plan_step();
+  // The forward of the plan has run.
+  Status complete_step(const StepPlan& plan);
+  // Returns how many loads succeeded.
+  Result<std::int64_t> apply_load_outcomes(std::span<const LoadOutcome> outcomes);
+
+  [[nodiscard]] bool has_requests() const { return !requests_.empty(); }
+  [[nodiscard]] std::int64_t num_preemptions() const { return num_preemptions_; }
+  [[nodiscard]] std::int64_t num_computed_tokens() const { return num_computed_tokens_; }
+  std::vector<RequestReport> take_reports();
+  [[nodiscard]] std::string describe_requests() const;
+
+ private:
+  enum class Admission : std::uint8_t { kAdmitted, kSkipped, kStopped };
+
+  // schedule_pass.cc
+  void schedule_running(StepPlan& plan);
+  [[nodiscard]] bool make_room(Request& request, std::int64_t end_tokens, StepPlan& plan);
+  Status admit_queue(std::deque<Request*>& queue, StepPlan& plan, bool& is_stopped);
+  Result<Admission> admit(Request& request, StepPlan& plan);
+  Result<Admission> admit_loaded(Request& request, StepPlan& plan);
+  Result<Admission> start_load(Request& request, const PrefixHit& hit, std::int64_t num_external, StepPlan& plan);
+  Result<MatchResult> match_host(const Request& request, std::int64_t num_local_tokens);
+  Status tell_allocated(const Request& request, std::int64_t num_external_tokens);
+  void run(Request& request, std::int64_t num_tokens, StepPlan& plan);
+  void record_chunk(Request& request, std::int64_t num_tokens, StepPlan& plan);
+  void free_a_claim(StepPlan& plan);
+  [[nodiscard]] std::int64_t next_chunk(const Request& request, std::int64_t begin_tokens) const;
+  [[nodiscard]] std::int64_t clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const;
+  [[nodiscard]] std::int64_t reserved_blocks() const;
+
+  // scheduler.cc
+  void preempt(Request& request, StepPlan& plan);
+  Status append_hashes(Request& request, std::size_t first_new);
+  Status settle_chunk(Request& request, const ScheduledRequest& chunk);
+  Status finish(Request& request, bool aborted);
+  void remove_from_queue(const Request& request);
+  [[nodiscard]] Status validate(const RequestSpec& spec) const;
+
+  const EngineConfig& config_;
+  const Geometry& geometry_;
+  BlockPool& pool_;
+  RequestMap& requests_;
+  KvCacheManager cache_;
+  SchedulerConnector* connector_ = nullptr;
+  std::int64_t state_span_tokens_ = 0;  // distance of retained align states; 0: no align group
+  bool drops_unit_ = false;
+  bool host_can_serve_ = true;  // false: some recurrent state never reaches the host
+  std::deque<Request*> waiting_;
+  std::deque<Request*> loaded_;  // own loaded blocks, so they go first (R18)
+  std::vector<Request*> loading_;
+  std::vector<Request*> running_;
+  std::int64_t budget_tokens_ = 0;  // left in this pass
+  std::uint64_t next_id_ = 1;
+  std::vector<RequestReport> reports_;
+  std::int64_t num_preemptions_ = 0;
+  std::int64_t num_computed_tokens_ = 0;
+};
+
+}  // namespace hostkv::bench
+
+#endif  // HOSTKV_BENCH_ENGINE_SCHEDULER_H_

@@ -1,0 +1,161 @@
+#include "bench/replay/scenario.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/replay/random.h"
+#include "bench/replay/tokens.h"
+
+namespace hostkv::bench {
+namespace {
+
+constexpr std::int64_t kSpareDeviceBlocks = 8;
+
+// Sizes that make the scenario mean what it says: the device holds one prompt, the fillers press it out for certain,
+// the host holds all of them.
+struct Sizes {
+  std::int64_t device_blocks = 0;
+  std::int64_t filler_tokens = 0;
+  std::int64_t filler_prompts = 0;
+  std::int64_t host_blocks = 0;
+};
+
+std::int64_t cdiv(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::int64_t span_of(const GeometrySpec& spec, const KvCacheGroup& group) {
+  return group.block_tokens * (group.sharded ? spec.parallel.dcp * spec.parallel.pcp : 1);
+}
+
+bool is_cached(const KvCacheGroup& group) {
+  return group.cacheable && group.kind != GroupKind::kScratch;
+}
+
+// Blocks of a prompt that stay in the prefix cache whatever the engine skips: at most one recurrent state a step.
+std::int64_t least_cached_blocks(const GeometrySpec& spec, std::int64_t tokens, std::int64_t step_tokens) {
+  std::int64_t blocks = 0;
+  for (const KvCacheGroup& group : spec.groups) {
+    if (!is_cached(group)) continue;
+    const bool sparse = group.kind == GroupKind::kMamba;
+    blocks += tokens / (sparse ? std::max(step_tokens, span_of(spec, group)) : span_of(spec, group));
+  }
+  return std::max<std::int64_t>(blocks, 1);
+}
+
+std::int64_t most_blocks(const GeometrySpec& spec, std::int64_t tokens) {
+  std::int64_t blocks = 0;
+  for (const KvCacheGroup& group : spec.groups) {
+    blocks += group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(spec, group)) + 1;
+  }
+  return blocks;
+}
+
+// Independent of the geometry's own table: the least common multiple of the spans, in this slice the only boundaries.
+std::int64_t expected_hit(const GeometrySpec& spec, std::int64_t prompt_tokens) {
+  std::int64_t unit = 1;
+  for (const KvCacheGroup& group : spec.groups) unit = std::lcm(unit, span_of(spec, group));
+  return (prompt_tokens - 1) / unit * unit;
+}
+
+Sizes choose_sizes(const ScenarioCell& cell, std::int64_t step_tokens) {
+  std::int64_t longest_span = step_tokens;
+  for (const KvCacheGroup& group : cell.geometry.groups) {
+    longest_span = std::max(longest_span, span_of(cell.geometry, group));
+  }
+  Sizes sizes;
+  sizes.filler_tokens = std::max(cell.prompt_tokens, 2 * longest_span + 1);
+  sizes.device_blocks = most_blocks(cell.geometry, sizes.filler_tokens) + kSpareDeviceBlocks;
+  const std::int64_t pressed_out = least_cached_blocks(cell.geometry, sizes.filler_tokens, step_tokens);
+  sizes.filler_prompts = cdiv(sizes.device_blocks, pressed_out) + 1;
+  sizes.host_blocks = (sizes.filler_prompts + 2) * most_blocks(cell.geometry, sizes.filler_tokens);
+  return sizes;
+}
+
+class ScenarioRun {
+ public:
+  ScenarioRun(Engine& engine, const ScenarioCell& cell, const Sizes& sizes)
+      : engine_(engine), cell_(cell), sizes_(sizes) {}
+
+  Status run(const std::function<void(const char*)>& on_phase, ScenarioResult& result) {
+    const auto prompt_seed = mix64(cell_.seed);
+    RequestReport report;
+    on_phase("cold");
+    if (Status s = prompt(prompt_seed, cell_.prompt_tokens, report); !s.ok()) return s;
+    result.cold_hit_tokens = report.device_hit_tokens + report.host_hit_tokens;
+    on_phase("hot");
+    if (Status s = prompt(prompt_seed, cell_.prompt_tokens, report); !s.ok()) return s;
+    result.hot_device_hit_tokens = report.device_hit_tokens;
+    on_phase("evict");
+    for (std::int64_t i = 1; i <= sizes_.filler_prompts; ++i) {
+      const std::uint64_t seed = mix64(cell_.seed + static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15ULL);
+      if (Status s = prompt(seed, sizes_.filler_tokens, report); !s.ok()) return s;
+    }
+    on_phase("replay");
+    if (Status s = prompt(prompt_seed, cell_.prompt_tokens, report); !s.ok()) return s;
+    result.replay_device_hit_tokens = report.device_hit_tokens;
+    result.replay_host_hit_tokens = report.host_hit_tokens;
+    return engine_.check_conservation();
+  }
+
+ private:
+  Status prompt(std::uint64_t seed, std::int64_t num_tokens, RequestReport& report) {
+    RequestSpec spec;
+    spec.prompt_tokens = random_prompt(seed, num_tokens);
+    if (Result<RequestId> id = engine_.add_request(std::move(spec)); !id) return id.error();
+    if (Status s = engine_.run_until_idle(); !s.ok()) return s;
+    const std::vector<RequestReport> reports = engine_.take_reports();
+    if (reports.size() != 1) {
+      return Status(StatusCode::kInternal, std::to_string(reports.size()) + " reports for one request");
+    }
+    report = reports.front();
+    return {};
+  }
+
+  Engine& engine_;
+  const ScenarioCell& cell_;
+  const Sizes& sizes_;
+};
+
+bool as_expected(const ScenarioResult& r) {
+  const bool hits = r.cold_hit_tokens == 0 && r.hot_device_hit_tokens == r.expected_hit_tokens &&
+                    r.replay_device_hit_tokens == 0 && r.replay_host_hit_tokens == r.expected_hit_tokens;
+  return hits && r.bytes_wrong == 0 && (r.bytes_checked > 0 || r.expected_hit_tokens == 0);
+}
+
+EngineConfig engine_config(const ScenarioCell& cell, Sizes& sizes) {
+  EngineConfig config;
+  config.geometry = cell.geometry;
+  config.payload_bytes = cell.payload_bytes;
+  config.connector = cell.connector;
+  config.plant = cell.plant;
+  config.seed = cell.seed;
+  sizes = choose_sizes(cell, config.max_batched_tokens);
+  config.num_device_blocks = sizes.device_blocks;
+  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, sizes.host_blocks);
+  return config;
+}
+
+}  // namespace
+
+Result<ScenarioResult> run_scenario(const ScenarioCell& cell, const std::function<void(const char*)>& on_phase) {
+  const auto start = std::chrono::steady_clock::now();
+  Sizes sizes;
+  Result<std::unique_ptr<Engine>> engine = Engine::create(engine_config(cell, sizes));
+  if (!engine) return error(engine.error());
+  ScenarioResult result;
+  result.expected_hit_tokens = expected_hit(cell.geometry, cell.prompt_tokens);
+  result.device_blocks = sizes.device_blocks;
+  result.filler_prompts = sizes.filler_prompts;
+  ScenarioRun run(**engine, cell, sizes);
+  if (Status status = run.run(on_phase, result); !status.ok()) return error(std::move(status));
+  const EngineStats stats = (*engine)->stats();
+  result.bytes_checked = stats.bytes_checked;
+  result.bytes_wrong = stats.bytes_wrong;
+  result.first_wrong = stats.first_wrong;
+  result.ok = as_expected(result);
+  result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace hostkv::bench

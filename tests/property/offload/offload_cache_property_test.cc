@@ -1,0 +1,332 @@
+// OffloadCache against a model of keys, pins and age.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <set>
+
+#include "tests/support/cache_helpers.h"
+#include "tests/support/geometry_builders.h"
+#include "tests/support/random.h"
+
+namespace hostkv::testing {
+namespace {
+
+constexpr std::int64_t kNumNumbers = 60;
+
+struct Block {
+  EntryId id = kNoEntry;
+  std::uint32_t size_class = 0;
+  std::uint32_t chain = 0;
+  bool prefix_closed = false;
+  bool ready = false;
+  int pins = 1;
+};
+
+// Blocks by number; `oldest_first` are those that may be evicted, `orphans` are without a key until their last unpin.
+class CacheModel {
+ public:
+  CacheModel(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs)
+      : slots_per_slab_(slots_per_slab),
+        num_slabs_(num_slabs),
+        cache_(lru_cache(std::move(slots_per_slab), num_slabs)) {}
+
+  void step(Random& random) {
+    switch (pick(random, 0, 9)) {
+      case 0:
+      case 1:
+      case 2:
+        return reserve(random);
+      case 3:
+      case 4:
+        return end_store(random, one_in(random, 4));
+      case 5:
+        return pin_some(random);
+      case 6:
+        return unpin_some(random);
+      case 7:
+        return touch_some(random);
+      case 8:
+        return drop_some(random);
+      default:
+        return one_in(random, 40) ? clear() : end_orphan(random);
+    }
+  }
+
+  void check() {
+    expect_conserved(cache_);
+    std::set<SlotId> slots;
+    std::map<std::uint64_t, std::uint32_t> class_of_slab;
+    std::uint64_t ready = 0;
+    std::uint64_t pinned = orphans_.size();
+    for (std::uint64_t number = 0; number < kNumNumbers; ++number) {
+      const auto known = blocks_.find(number);
+      ASSERT_EQ(find_in(cache_, key_of(number)), known == blocks_.end() ? kNoEntry : known->second.id) << number;
+      if (known != blocks_.end()) {
+        ASSERT_EQ(cache_.ready(known->second.id), known->second.ready) << number;
+        ready += known->second.ready ? 1U : 0U;
+        pinned += known->second.pins > 0 ? 1U : 0U;
+        check_slot(known->second, slots, class_of_slab);
+      }
+    }
+    for (const Block& orphan : orphans_) {
+      check_slot(orphan, slots, class_of_slab);
+    }
+    EXPECT_LE(class_of_slab.size(), num_slabs_);
+    EXPECT_EQ(cache_.num_ready(), ready);
+    EXPECT_EQ(cache_.num_pinned(), pinned);
+    EXPECT_EQ(cache_.num_used_slots(), slots.size());
+    EXPECT_EQ(cache_.num_used_slabs(), class_of_slab.size());
+  }
+
+  [[nodiscard]] std::uint64_t num_evictions() const { return cache_.num_evictions(); }
+  [[nodiscard]] std::uint64_t num_failures() const { return num_failures_; }
+  [[nodiscard]] std::uint64_t num_stolen_slabs() const { return num_stolen_slabs_; }
+
+ private:
+  using Numbers = std::vector<std::uint64_t>;
+
+  void check_slot(const Block& block, std::set<SlotId>& slots,
+                  std::map<std::uint64_t, std::uint32_t>& class_of_slab) const {
+    const SlotId slot = cache_.slot(block.id);
+    EXPECT_TRUE(slots.insert(slot).second) << "two blocks in one slot";
+    EXPECT_LT(slab_of(slot), num_slabs_);
+    EXPECT_LT(index_in_slab(slot), slots_per_slab_[block.size_class]);
+    const auto [at, is_new] = class_of_slab.emplace(slab_of(slot), block.size_class);
+    EXPECT_EQ(at->second, block.size_class) << "two sizes in one slab";
+  }
+
+  void reserve(Random& random) {
+    const auto chain = static_cast<std::uint32_t>(pick(random, 1, 3));
+    std::vector<StoreWant> wants;
+    std::map<std::uint64_t, Block> wanted;
+    for (std::int64_t i = pick(random, 1, 4); i > 0; --i) {
+      const auto number = static_cast<std::uint64_t>(pick(random, 0, kNumNumbers - 1));
+      const auto size_class =
+          static_cast<std::uint32_t>(pick(random, 0, static_cast<std::int64_t>(slots_per_slab_.size()) - 1));
+      if (!blocks_.contains(number) && !wanted.contains(number)) {
+        wants.push_back(want_of(number, size_class, one_in(random, 2)));
+        wanted[number] = Block{.size_class = size_class, .chain = chain, .prefix_closed = wants.back().prefix_closed};
+      }
+    }
+    std::vector<EntryId> reserved;
+    const bool done = cache_.reserve(wants, chain, reserved);
+    forget_evicted(chain, wants, done);
+    ASSERT_EQ(reserved.size(), done ? wants.size() : 0U);
+    for (std::size_t i = 0; done && i < wants.size(); ++i) {
+      for (auto& [number, block] : wanted) {
+        if (key_of(number) == wants[i].key) {
+          block.id = reserved[i];
+          blocks_[number] = block;
+        }
+      }
+    }
+    num_failures_ += done ? 0U : 1U;
+  }
+
+  // What a reserve took away: never what is pinned (R4) nor the chain's own attention blocks; of one size the oldest.
+  void forget_evicted(std::uint32_t chain, const std::vector<StoreWant>& wants, bool done) {
+    Numbers evicted;
+    for (const std::uint64_t number : oldest_first_) {
+      if (!is_ready(cache_, key_of(number))) {
+        evicted.push_back(number);
+        const Block& block = blocks_.at(number);
+        ASSERT_EQ(block.pins, 0);
+        ASSERT_FALSE(block.prefix_closed && block.chain == chain) << "a chain evicted its own head";
+      }
+    }
+    if (slots_per_slab_.size() == 1) {
+      check_single_class(chain, wants.size(), done, evicted);
+    } else if (!done) {
+      check_refusal(chain, wants.size());
+    }
+    for (const std::uint64_t number : evicted) {
+      const std::uint32_t size_class = blocks_.at(number).size_class;
+      num_stolen_slabs_ +=
+          std::ranges::none_of(wants, [&](const StoreWant& want) { return want.size_class == size_class; }) ? 1U : 0U;
+      oldest_first_.remove(number);
+      blocks_.erase(number);
+    }
+  }
+
+  // With one size the model knows exactly who goes: the oldest that is not the chain's own, until the set fits or none
+  // is left.
+  void check_single_class(std::uint32_t chain, std::size_t num_wants, bool done, const Numbers& evicted) const {
+    std::uint64_t free_slots = num_slabs_ * slots_per_slab_[0] - blocks_.size() - orphans_.size();
+    Numbers expected;
+    auto oldest = oldest_first_.begin();
+    std::size_t num_placed = 0;
+    for (; num_placed < num_wants; ++num_placed) {
+      if (free_slots > 0) {
+        --free_slots;
+        continue;
+      }
+      while (oldest != oldest_first_.end() && blocks_.at(*oldest).prefix_closed && blocks_.at(*oldest).chain == chain) {
+        ++oldest;
+      }
+      if (oldest == oldest_first_.end()) {
+        break;
+      }
+      expected.push_back(*oldest++);
+    }
+    EXPECT_EQ(done, num_placed == num_wants);
+    EXPECT_EQ(evicted, expected);
+  }
+
+  // With several sizes a set is refused only where something cannot go: a pin, an orphan or the chain's own block. In a
+  // pool of fewer slabs than blocks of the set, the set's own blocks may hold all of them.
+  void check_refusal(std::uint32_t chain, std::size_t num_wants) const {
+    const bool held = std::ranges::any_of(blocks_, [&](const auto& known) {
+      const Block& block = known.second;
+      return block.pins > 0 || (block.prefix_closed && block.chain == chain);
+    });
+    EXPECT_TRUE(held || !orphans_.empty() || num_slabs_ < num_wants);
+  }
+
+  void make_candidate(std::uint64_t number) { oldest_first_.push_back(number); }
+
+  void end_store(Random& random, bool is_abort) {
+    const auto number = some(random, [](const Block& block) { return !block.ready; });
+    if (!number) {
+      return;
+    }
+    Block& block = blocks_.at(*number);
+    if (is_abort) {
+      cache_.abort(block.id);
+      blocks_.erase(*number);
+      return;
+    }
+    cache_.publish(block.id);
+    block.ready = true;
+    if (--block.pins == 0) {
+      make_candidate(*number);
+    }
+  }
+
+  void pin_some(Random& random) {
+    if (const auto number = some(random, [](const Block& block) { return block.ready; })) {
+      cache_.pin(blocks_.at(*number).id);
+      ++blocks_.at(*number).pins;
+      oldest_first_.remove(*number);
+    }
+  }
+
+  void unpin_some(Random& random) {
+    if (const auto number = some(random, [](const Block& block) { return block.ready && block.pins > 0; })) {
+      cache_.unpin(blocks_.at(*number).id);
+      if (--blocks_.at(*number).pins == 0) {
+        make_candidate(*number);
+      }
+    }
+  }
+
+  void touch_some(Random& random) {
+    if (const auto number = some(random, [](const Block&) { return true; })) {
+      cache_.touch(blocks_.at(*number).id);
+      if (blocks_.at(*number).ready && blocks_.at(*number).pins == 0) {
+        oldest_first_.remove(*number);
+        make_candidate(*number);
+      }
+    }
+  }
+
+  void drop_some(Random& random) {
+    if (const auto number = some(random, [](const Block&) { return true; })) {
+      drop(*number);
+    }
+  }
+  void drop(std::uint64_t number) {
+    cache_.drop(blocks_.at(number).id);
+    orphan(number);
+  }
+  void orphan(std::uint64_t number) {
+    if (blocks_.at(number).pins > 0) {
+      orphans_.push_back(blocks_.at(number));
+    }
+    blocks_.erase(number);
+    oldest_first_.remove(number);
+  }
+
+  void clear() {
+    cache_.clear();
+    while (!blocks_.empty()) {
+      orphan(blocks_.begin()->first);
+    }
+  }
+
+  // Its copy ends: published, aborted or read to the end, the slot goes back all the same.
+  void end_orphan(Random& random) {
+    if (orphans_.empty()) {
+      return;
+    }
+    const auto at = static_cast<std::size_t>(pick(random, 0, static_cast<std::int64_t>(orphans_.size()) - 1));
+    Block& orphan = orphans_[at];
+    if (!orphan.ready && one_in(random, 2)) {
+      cache_.publish(orphan.id);
+    } else if (!orphan.ready) {
+      cache_.abort(orphan.id);
+    } else {
+      cache_.unpin(orphan.id);
+    }
+    if (--orphan.pins == 0) {
+      orphans_.erase(orphans_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+
+  template <class Wanted>
+  std::optional<std::uint64_t> some(Random& random, Wanted wanted) {
+    Numbers numbers;
+    for (const auto& [number, block] : blocks_) {
+      if (wanted(block)) {
+        numbers.push_back(number);
+      }
+    }
+    if (numbers.empty()) {
+      return std::nullopt;
+    }
+    return numbers[static_cast<std::size_t>(pick(random, 0, static_cast<std::int64_t>(numbers.size()) - 1))];
+  }
+
+  std::vector<std::uint32_t> slots_per_slab_;
+  std::uint64_t num_slabs_;
+  OffloadCache cache_;
+  std::map<std::uint64_t, Block> blocks_;
+  std::list<std::uint64_t> oldest_first_;
+  std::vector<Block> orphans_;
+  std::uint64_t num_failures_ = 0;
+  std::uint64_t num_stolen_slabs_ = 0;
+};
+
+TEST(OffloadCache, AgreesWithAModelAndConservesSlotsOverRandomOperations) {
+  const std::uint64_t seed = test_seed();
+  RecordProperty("seed", std::to_string(seed));
+  Random random(seed);
+  std::uint64_t evictions = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t stolen = 0;
+  for (std::uint64_t round = 0; round < test_rounds(60); ++round) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
+    std::vector<std::uint32_t> slots_per_slab;
+    for (std::int64_t i = one_in(random, 2) ? 1 : pick(random, 2, 3); i > 0; --i) {
+      slots_per_slab.push_back(static_cast<std::uint32_t>(pick(random, 1, 5)));
+    }
+    CacheModel model(slots_per_slab, static_cast<std::uint64_t>(pick(random, 1, 8)));
+    for (int op = 0; op < 400; ++op) {
+      model.step(random);
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << op;
+      model.check();
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << op;
+    }
+    evictions += model.num_evictions();
+    failures += model.num_failures();
+    stolen += model.num_stolen_slabs();
+  }
+  EXPECT_GT(evictions, 0U);
+  EXPECT_GT(failures, 0U);
+  EXPECT_GT(stolen, 0U);
+}
+
+}  // namespace
+}  // namespace hostkv::testing

@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/cli/cli_run.h"
+
+namespace hostkv::bench {
+namespace {
+
+using nlohmann::json;
+
+// The one document on standard output, with what every document holds.
+json document(const CliRun& run, const std::string& command) {
+  const json parsed = json::parse(run.out, nullptr, false);
+  EXPECT_TRUE(parsed.is_object()) << run.out;
+  if (!parsed.is_object()) return json::object();
+  EXPECT_EQ(parsed["schema_version"], 1);
+  EXPECT_EQ(parsed["command"], command);
+  EXPECT_TRUE(parsed["hostkv_version"].is_string());
+  EXPECT_TRUE(parsed["config"].is_object());
+  EXPECT_TRUE(parsed["results"].is_array());
+  return parsed;
+}
+
+void expect_keys(const json& result, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) EXPECT_TRUE(result.contains(key)) << key;
+}
+
+const std::string kScenario = "scenario cold-hot-evict-replay";
+
+TEST(ScenarioCommand, WritesOneDocumentWithACellForEachProduct) {
+  const CliRun run =
+      run_tool(kScenario + " --model kimi-like,llama-like --dcp 1,2 --interleave 1,8 --prompt-tokens 7000 --json");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  const json parsed = document(run, kScenario);
+  ASSERT_EQ(parsed["results"].size(), 8U);
+  for (const json& result : parsed["results"]) {
+    expect_keys(result, {"model", "dcp", "interleave_tokens", "prompt_tokens", "hot_device_hit_tokens",
+                         "replay_device_hit_tokens", "replay_host_hit_tokens", "bytes_checked", "bytes_wrong", "ok",
+                         "expected_hit_tokens", "wall_seconds"});
+    EXPECT_EQ(result["ok"], true) << result;
+  }
+  EXPECT_EQ(parsed["config"]["prompt_tokens"], json::array({7000}));
+  EXPECT_EQ(parsed["config"]["seed"], 1);
+}
+
+TEST(ScenarioCommand, ExitsOneAndTellsWhatWasCaughtWhenAFaultIsPlanted) {
+  const std::string arguments = kScenario + " --model llama-like --prompt-tokens 5000 --plant corrupt-byte";
+  const CliRun people = run_tool(arguments);
+  EXPECT_EQ(people.exit_code, 1);
+  EXPECT_NE(people.out.find("planted corrupt-byte was caught: request "), std::string::npos) << people.out;
+  const CliRun programs = run_tool(arguments + " --json");
+  EXPECT_EQ(programs.exit_code, 1);
+  const json result = document(programs, kScenario)["results"][0];
+  EXPECT_GT(result["bytes_wrong"], 0);
+  EXPECT_EQ(result["ok"], false);
+  EXPECT_EQ(result["plant_caught"], true);
+}
+
+TEST(ReplayCommand, WritesTheKeysOfEveryCell) {
+  const CliRun run =
+      run_tool("replay --workload chat --requests 40 --device-blocks 200 --host-blocks 0,400 --jobs 2 --json");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json parsed = document(run, "replay");
+  ASSERT_EQ(parsed["results"].size(), 2U);
+  for (const json& result : parsed["results"]) {
+    expect_keys(result, {"requests", "blocks", "device_hit_rate", "host_hit_rate", "theoretical_hit_rate",
+                         "stored_blocks", "loaded_blocks", "prompt_tokens", "mode", "policy", "tier_hit_rates",
+                         "bytes_checked", "bytes_wrong", "ledger", "wall_seconds"});
+    std::int64_t sum = 0;
+    for (const auto& [reason, tokens] : result["ledger"].items()) sum += tokens.get<std::int64_t>();
+    EXPECT_EQ(sum, result["prompt_tokens"]);
+    EXPECT_EQ(result["tier_hit_rates"]["host"], result["host_hit_rate"]);
+  }
+  EXPECT_EQ(parsed["results"][0]["host_blocks"], 0);
+  EXPECT_EQ(parsed["results"][0]["stored_blocks"], 0);
+  EXPECT_EQ(parsed["config"]["workload"], "chat");
+}
+
+TEST(ReplayCommand, IsTheSameForOneSeedAndForOneJobOrTwo) {
+  const auto results = [](const std::string& jobs) {
+    const CliRun run =
+        run_tool("replay --workload one-shot --requests 30 --device-blocks 120,200 --json --seed 5 --jobs " + jobs);
+    json list = document(run, "replay")["results"];
+    for (json& result : list) result.erase("wall_seconds");
+    return list;
+  };
+  EXPECT_EQ(results("1"), results("2"));
+}
+
+TEST(ReplayCommand, SizesTiersByThePagesOfTheModel) {
+  const CliRun run = run_tool(
+      "replay --requests 5 --workload chat --model llama-like --device-bytes 8GiB --host-bytes 2GiB --check-bytes off "
+      "--json");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json parsed = document(run, "replay");
+  EXPECT_EQ(parsed["results"][0]["device_blocks"], 4096);
+  EXPECT_EQ(parsed["results"][0]["host_blocks"], 1024);
+}
+
+TEST(ReplayCommand, NamesFileAndLineOfABrokenTrace) {
+  const std::string path = testing::TempDir() + "hostkv_broken_trace.jsonl";
+  std::ofstream(path) << R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [0]})"
+                      << "\n{\n";
+  const CliRun run = run_tool("replay --trace " + path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.out, "");
+  EXPECT_NE(run.err.find(path + ":2: broken JSON"), std::string::npos) << run.err;
+}
+
+TEST(CheckCommand, AgreesAndDiffers) {
+  const std::string head = R"({"id":"one","kind":"resolve","geometry":{"groups":[{"kind":"full","block_tokens":16,)"
+                           R"("sharded":true}],"dcp":2,"pcp":1,"interleave_tokens":1},"input":)"
+                           R"({"requested_hash_block_tokens":null,"prefix_caching":true,"connector":true},"expect":)"
+                           R"({"span_tokens":[32],"scheduler_block_tokens":)";
+  const std::string tail = R"(,"hash_block_tokens":32,"hit_alignment_tokens":32,"fine":false},"source":"by hand"})";
+  const std::string path = testing::TempDir() + "hostkv_vectors.jsonl";
+  std::ofstream(path) << head << 32 << tail << "\n" << head << 16 << tail << "\n";
+  const CliRun both = run_tool("check " + path + " --json");
+  const CliRun first = run_tool("check " + path + " --first 1");
+  std::filesystem::remove(path);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(both.exit_code, 1) << both.err;
+  const json result = document(both, "check")["results"][0];
+  EXPECT_EQ(result["cases"], 2);
+  EXPECT_EQ(result["agreed"], 1);
+  ASSERT_EQ(result["differed"].size(), 1U);
+  EXPECT_EQ(result["differed"][0]["id"], "one");
+  EXPECT_EQ(result["differed"][0]["got"]["scheduler_block_tokens"], 32);
+}
+
+}  // namespace
+}  // namespace hostkv::bench

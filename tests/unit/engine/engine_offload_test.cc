@@ -1,0 +1,105 @@
+// The engine with its connector: what is evicted from the device comes back from the host, and planted faults are seen.
+
+#include <gtest/gtest.h>
+
+#include "tests/support/engine_support.h"
+
+namespace hostkv::bench {
+namespace {
+
+using namespace hostkv::testing;
+
+EngineConfig kimi_like(std::int64_t interleave_tokens) {
+  EngineConfig config = device_config({mla_group(12, true), mamba_group(96)}, 40);
+  config.geometry.parallel.dcp = 8;
+  config.geometry.parallel.interleave_tokens = interleave_tokens;
+  config.max_batched_tokens = 256;
+  config.offload = true;
+  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 100);
+  return config;
+}
+
+EngineConfig window_like() {
+  EngineConfig config = device_config({full_group(16), window_group(16, 40)}, 40);
+  config.offload = true;
+  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 100);
+  return config;
+}
+
+TEST(EngineOffload, LoadsFromTheHostWhatTheDeviceHasDropped) {
+  for (const std::int64_t interleave : {1, 4, 12}) {
+    SCOPED_TRACE("interleave " + std::to_string(interleave));
+    const auto engine = make_engine(kimi_like(interleave));
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(run_prompt(*engine, make_prompt(1000)).computed_tokens, 1000);
+    EXPECT_EQ(run_prompt(*engine, make_prompt(1000)).device_hit_tokens, 960);
+    engine->evict_device_cache();
+    const RequestReport replay = run_prompt(*engine, make_prompt(1000));
+    EXPECT_EQ(replay.device_hit_tokens, 0);
+    EXPECT_EQ(replay.host_hit_tokens, 960);
+    EXPECT_EQ(replay.computed_tokens, 40);
+    EXPECT_EQ(engine->stats().bytes_wrong, 0);
+    EXPECT_EQ(engine->stats().pinned_device_blocks, 0);
+    EXPECT_TRUE(engine->check_conservation().ok()) << engine->check_conservation().to_string();
+  }
+}
+
+TEST(EngineOffload, ContinuesFromALocalHitWithTheHost) {
+  const auto engine = make_engine(window_like());
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(300));
+  engine->evict_device_cache();
+  run_prompt(*engine, make_prompt(100));
+  const RequestReport replay = run_prompt(*engine, make_prompt(300));
+  EXPECT_EQ(replay.device_hit_tokens, 96);
+  EXPECT_EQ(replay.host_hit_tokens, 192);
+  EXPECT_EQ(engine->stats().bytes_wrong, 0);
+}
+
+TEST(EngineOffload, AbortWhileLoadingLeaksNothing) {
+  const auto engine = make_engine(window_like());
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(300));
+  engine->evict_device_cache();
+  const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(300)});
+  ASSERT_TRUE(engine->step().ok());
+  ASSERT_TRUE(engine->abort_request(*id).ok());
+  EXPECT_TRUE(engine->check_conservation().ok());
+  ASSERT_TRUE(engine->run_until_idle().ok());
+  EXPECT_EQ(engine->stats().free_device_blocks, 40);
+  EXPECT_EQ(engine->stats().pinned_device_blocks, 0);
+}
+
+TEST(EngineOffload, ResetForgetsTheHostToo) {
+  const auto engine = make_engine(window_like());
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(300));
+  EXPECT_TRUE(engine->reset_prefix_cache(true));
+  const RequestReport replay = run_prompt(*engine, make_prompt(300));
+  EXPECT_EQ(replay.device_hit_tokens, 0);
+  EXPECT_EQ(replay.host_hit_tokens, 0);
+}
+
+class PlantedFault : public ::testing::TestWithParam<Plant> {};
+
+TEST_P(PlantedFault, IsSeenAfterColdEvictReplay) {
+  for (EngineConfig config : {kimi_like(1), kimi_like(4), window_like()}) {
+    config.plant = GetParam();
+    const auto engine = make_engine(config);
+    ASSERT_NE(engine, nullptr);
+    run_prompt(*engine, make_prompt(300));
+    EXPECT_EQ(engine->stats().bytes_wrong, 0);
+    engine->evict_device_cache();
+    EXPECT_GT(run_prompt(*engine, make_prompt(300)).host_hit_tokens, 0);
+    EXPECT_GT(engine->stats().bytes_wrong, 0);
+    ASSERT_TRUE(engine->stats().first_wrong);
+    EXPECT_EQ(engine->stats().first_wrong->rank, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plants, PlantedFault,
+                         ::testing::Values(Plant::kCorruptByte, Plant::kSwapBlocks, Plant::kStoreBeforeCompute,
+                                           Plant::kLoadBeforeLanded));
+
+}  // namespace
+}  // namespace hostkv::bench
