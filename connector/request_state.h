@@ -51,9 +51,10 @@ struct RequestState {
   bool skip_reading_cache = false;
   HashChain hashes;
 
-  bool admitted = false;             // owns blocks
-  std::uint64_t admitted_step = 0;   // steps that were built before this admission
-  std::int64_t admitted_tokens = 0;  // local + external tokens of this admission: not computed by the request itself
+  bool admitted = false;                // owns blocks
+  std::uint64_t admitted_step = 0;      // steps that were built before this admission
+  std::int64_t admitted_tokens = 0;     // local + external tokens of this admission: not computed by the request itself
+  std::int64_t loaded_from_tokens = 0;  // the load of this admission began here; 0 with admitted_tokens 0: no load
   std::optional<Promise> promise;
   std::optional<JobId> load_job;  // planned or in flight
   bool counted_lookup = false;    // queries are counted once per admission (R24)

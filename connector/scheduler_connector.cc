@@ -339,6 +339,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
     request->admitted_step = sequence_;
     request->counted_lookup = false;
     request->admitted_tokens = 0;
+    request->loaded_from_tokens = 0;
     request->tried_tokens = 0;
     request->stored_tokens = 0;
     request->retry_tokens = 0;
@@ -348,6 +349,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
   }
   if (num_external_tokens > 0) {
     request->admitted_tokens = request->promise->boundary_tokens;
+    request->loaded_from_tokens = request->promise->num_local_tokens;
     plan_load(*request, tables);
   } else {
     drop_promise(*request);

@@ -168,11 +168,19 @@ BlockIndexRange StorePlanner::wanted_range(const RequestState& request, GroupInd
   return range;
 }
 
+// Between the device's own blocks and what the load brought nothing was written, whatever the table names there.
+BlockIndexRange StorePlanner::left_out_by_load(const RequestState& request, GroupIndex group) const {
+  const Geometry& geometry = context_.geometry;
+  return {request.loaded_from_tokens / geometry.span_tokens(group),
+          geometry.needs(group, request.admitted_tokens).first_block};
+}
+
 bool StorePlanner::collect_group(const RequestState& request, GroupIndex group, BlockIndexRange range,
                                  std::int64_t boundary_tokens) {
   const std::int64_t span = context_.geometry.span_tokens(group);
   const bool prefix_closed = is_full(context_.geometry.group(group));
   const bool align_state = is_align_state(context_.geometry.group(group));
+  const BlockIndexRange left_out = left_out_by_load(request, group);
   const GroupTable table = align_state ? GroupTable{} : context_.engine.block_table(request.id, group);
   for (std::int64_t i = range.first_block; i < range.end_block; ++i) {
     const std::int64_t end_tokens = align_state ? boundary_tokens : (i + 1) * span;
@@ -184,7 +192,8 @@ bool StorePlanner::collect_group(const RequestState& request, GroupIndex group, 
       continue;
     }
     const auto index = static_cast<std::size_t>(i);
-    const BlockId positional = index < table.size() ? table[index] : kNullBlock;
+    const bool readable = index < table.size() && (i < left_out.first_block || i >= left_out.end_block);
+    const BlockId positional = readable ? table[index] : kNullBlock;
     const BlockId source = align_state ? handed_off(request, group, boundary_tokens) : positional;
     if (source == kNullBlock) {
       return false;

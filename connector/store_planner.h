@@ -56,6 +56,7 @@ class StorePlanner {
   [[nodiscard]] BlockIndexRange wanted_range(const RequestState& request, GroupIndex group,
                                              std::int64_t boundary_tokens, std::int64_t storable_tokens,
                                              bool waits) const;
+  [[nodiscard]] BlockIndexRange left_out_by_load(const RequestState& request, GroupIndex group) const;
   [[nodiscard]] static BlockId handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens);
   void commit(PlannedJob& job);
 

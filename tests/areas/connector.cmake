@@ -15,4 +15,5 @@ hostkv_test(NAME connector_fault_test LABEL fault LIBS hostkv_connector_test_sup
   fault/connector/scheduler_faults_test.cc fault/connector/worker_faults_test.cc)
 
 hostkv_test(NAME connector_property_test LABEL property LIBS hostkv_connector_test_support SOURCES
-  property/connector/small_cluster.cc property/connector/end_to_end_test.cc)
+  property/connector/small_cluster.cc property/connector/end_to_end_test.cc
+  property/connector/random_calls.cc property/connector/random_calls_test.cc)

@@ -89,8 +89,8 @@ class PlannerHarness {
   // One step: the blocks planned now.
   std::vector<JobBlock> plan(RequestState& request, std::int64_t storable_tokens,
                              std::vector<BoundaryHandOff> hand_offs = {}) {
-    PlannedJob job{.id = JobId{1}, .epoch = 0, .request = request.id, .blocks = {}, .set_ends = {},
-                   .merge = RankMerge(1)};
+    PlannedJob job{
+        .id = JobId{1}, .epoch = 0, .request = request.id, .blocks = {}, .set_ends = {}, .merge = RankMerge(1)};
     request.hand_offs = std::move(hand_offs);
     planner_.plan(request, storable_tokens, job);
     request.hand_offs.clear();
@@ -127,8 +127,8 @@ class PlannerHarness {
 
   // R24, R15.
   void expect_accounted() {
-    EXPECT_EQ(metrics.planned_store_blocks, metrics.stored_blocks + metrics.dropped_full_blocks +
-                                                static_cast<std::int64_t>(in_flight_.size()));
+    EXPECT_EQ(metrics.planned_store_blocks,
+              metrics.stored_blocks + metrics.dropped_full_blocks + static_cast<std::int64_t>(in_flight_.size()));
     expect_conserved(cache_);
     EXPECT_EQ(engine.num_pins(), static_cast<std::int64_t>(in_flight_.size()));
   }

@@ -39,8 +39,8 @@ TEST(StorePlanner, A24SlotsAreTheSumOverGroups) {
   const Geometry geometry = coarse({.groups = {full(1536), mamba(1536)}, .parallel = dcp_of(8)});
   PlannerHarness host(geometry, 100);
   RequestState request = host.request(1, 24'576, 16);
-  const auto plan = host.plan(request, 24'576,
-                              {host.hand_off(request, 1, 7, 12'288), host.hand_off(request, 1, 8, 24'576)});
+  const auto plan =
+      host.plan(request, 24'576, {host.hand_off(request, 1, 7, 12'288), host.hand_off(request, 1, 8, 24'576)});
   EXPECT_EQ(count_of_group(plan, 0), 2);
   EXPECT_EQ(count_of_group(plan, 1), 2);
   EXPECT_EQ(host.cache().num_used_slots(), 4U);

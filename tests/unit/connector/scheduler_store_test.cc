@@ -134,6 +134,35 @@ TEST(SchedulerStore, StoresWholeComputedBlocksOnly) {
   EXPECT_TRUE(rig.step(1, 24, 25).jobs.empty());
 }
 
+// A window's blocks that a load leaves out hold nothing, although the engine's table may name blocks there.
+TEST(SchedulerStore, NeverStoresABlockThatWasNeitherComputedNorLoaded) {
+  SchedulerRig rig(resolved({.groups = {full(4), window(4, 4)}}), 1);
+  rig.report_all(64);
+  const StepMetadata first = rig.run(1, "abcd", 16);
+  const StepJob& job = only_job(first);
+  rig.answer(
+      SchedulerRig::result(first, job, 0, StatusCode::kDeviceError, {{job.blocks[0].group, job.blocks[0].block}}));
+  ASSERT_EQ(rig.connector->metrics().dropped_failed_blocks, 2);
+  rig.add(2, "abcd", 17);
+  ASSERT_EQ(rig.match(2, 17, 4), 12) << "the device has the first block";
+  ASSERT_EQ(rig.allocate(2, 17, 12), Status());
+  const std::vector<std::vector<BlockId>> tables = rig.engine.table(RequestId{2});
+  const StepMetadata load = rig.step();
+  ASSERT_EQ(only_job(load).blocks.size(), 4U) << "three blocks of full attention, the window's last one";
+  rig.answer_all(load);
+  // Forget all and store what the request has: boundary 4 is on the device, 8 and 12 lack the window.
+  EXPECT_TRUE(rig.connector->reset());
+  rig.finish(2, 16);
+  std::vector<BlockId> stored;
+  for (const StepBlock& block : only_job(rig.step()).blocks) {
+    stored.push_back(block.block);
+  }
+  EXPECT_EQ(std::ranges::count(stored, tables[1][1]), 0);
+  EXPECT_EQ(std::ranges::count(stored, tables[1][2]), 0);
+  EXPECT_EQ(std::ranges::count(stored, tables[1][0]), 1);
+  EXPECT_EQ(std::ranges::count(stored, tables[1][3]), 1);
+}
+
 class HandOffs : public ::testing::Test {
  protected:
   SchedulerRig rig_{resolved({.groups = {full(4), mamba(4)}}), 1};
