@@ -38,7 +38,7 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Pla
   storable_tokens = std::min(storable_tokens, request.hashes.hashed_tokens());
   const std::vector<std::int64_t> boundaries = boundaries_to_try(request, storable_tokens);
   if (std::ranges::binary_search(boundaries, request.open_boundary_tokens)) {
-    request.open_boundary_tokens = 0;  // one more try is enough
+    request.open_boundary_tokens = 0;  // open again only if this try does not fail
   }
   for (const std::int64_t boundary : boundaries) {
     settle(request, boundary, storable_tokens, try_boundary(request, boundary, storable_tokens, job));
@@ -80,7 +80,7 @@ std::vector<std::int64_t> StorePlanner::boundaries_to_try(const RequestState& re
         boundaries.push_back(hand_off.boundary_tokens);
       }
     }
-    if (request.open_boundary_tokens > 0 && request.open_boundary_tokens + max_drop_tokens_ <= storable_tokens) {
+    if (request.open_boundary_tokens > 0 && request.open_boundary_tokens <= storable_tokens) {
       boundaries.push_back(request.open_boundary_tokens);
     }
     std::ranges::sort(boundaries);

@@ -235,6 +235,19 @@ TEST(StorePlanner, CompletesAHandedOffBoundaryWithItsDraftBlock) {
   EXPECT_EQ(host.hit(request.hashes, 129), 64);
 }
 
+// Draft groups of different blocks: a window's block behind the boundary is gone before the attention block is full.
+TEST(StorePlanner, CompletesAHandedOffBoundaryBlockByBlock) {
+  const Geometry geometry = coarse({.groups = {draft(full(64)), draft(window(16, 33)), mamba(16)}});
+  PlannerHarness host(geometry, 100);
+  RequestState request = host.request(1, 128, 8);
+  host.plan(request, 64, {host.hand_off(request, 2, 7, 64)});
+  host.plan(request, 80);
+  host.engine.set_table(request.id, 1, {0, 0, 0, 0, 0, 0, 8, 9});
+  host.plan(request, 128);
+  host.finish_copies();
+  EXPECT_EQ(host.hit(request.hashes, 129), 64);
+}
+
 // Its state was evicted meanwhile: the boundary is given up, not tried in every step that follows.
 TEST(StorePlanner, GivesUpAHandedOffBoundaryWhoseStateIsGone) {
   const Geometry geometry = coarse({.groups = {draft(full(32)), mamba(32)}});
