@@ -358,6 +358,12 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
 }
 
 void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const GroupTable> tables) {
+  metrics_.hit_tokens += request.promise->boundary_tokens - request.promise->num_local_tokens;
+  if (request.promise->blocks.empty()) {  // nothing before this boundary is ever read again, so nothing is copied
+    request.promise.reset();
+    outcomes_.push_back(LoadOutcome{request.id, StatusCode::kOk});
+    return;
+  }
   PlannedJob job = new_job(Direction::kLoad, request.id);
   std::vector<BlockId> targets;
   for (const PromisedBlock& block : request.promise->blocks) {
@@ -368,7 +374,6 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
   engine_.pin(targets);
   pinned_device_blocks_ += static_cast<std::int64_t>(targets.size());
   metrics_.planned_load_blocks += static_cast<std::int64_t>(targets.size());
-  metrics_.hit_tokens += request.promise->boundary_tokens - request.promise->num_local_tokens;
   request.promise.reset();
   request.load_job = queue_job(std::move(job)).id;
   loading_.insert(request.id);

@@ -53,6 +53,21 @@ TEST_F(SchedulerLookup, ACancelledPromisePinsNothing) {
   EXPECT_EQ(rig_.allocate(2, 25, 24).code(), StatusCode::kInvalidArgument) << "24 tokens are promised no longer";
 }
 
+TEST(SchedulerLookupOfNothing, AHitThatNeedsNoBlockIsLoadedWithoutAJob) {
+  SchedulerRig rig(resolved({.groups = {chunked(4, 8)}}), 2);
+  rig.report_all(8);
+  rig.add(1, "abcd", 17);
+  ASSERT_EQ(rig.match(1, 17), 16) << "no token before a chunk's begin is read";
+  ASSERT_EQ(rig.allocate(1, 17, 16), Status());
+  EXPECT_TRUE(rig.step().jobs.empty());
+  const std::vector<LoadOutcome> outcomes = rig.connector->take_load_outcomes();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].request, RequestId{1});
+  EXPECT_EQ(outcomes[0].status, StatusCode::kOk);
+  rig.finish(1, 16);
+  rig.expect_idle();
+}
+
 // Field case H10.
 TEST_F(SchedulerLookup, AnAbortBetweenLookupAndAllocationPinsNothing) {
   rig_.store(1, "abcd", 16);
