@@ -154,7 +154,8 @@ TEST(SchedulerStore, NeverStoresABlockThatWasNeitherComputedNorLoaded) {
   EXPECT_TRUE(rig.connector->reset());
   rig.finish(2, 16);
   std::vector<BlockId> stored;
-  for (const StepBlock& block : only_job(rig.step()).blocks) {
+  const StepMetadata last = rig.step();
+  for (const StepBlock& block : only_job(last).blocks) {
     stored.push_back(block.block);
   }
   EXPECT_EQ(std::ranges::count(stored, tables[1][1]), 0);
