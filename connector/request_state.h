@@ -52,6 +52,7 @@ struct RequestState {
   HashChain hashes;
 
   bool admitted = false;                // owns blocks
+  bool from_before_reset = false;       // its blocks hold, or build on, what a reset has declared void: never stored
   std::uint64_t admitted_step = 0;      // steps that were built before this admission
   std::int64_t admitted_tokens = 0;     // local + external tokens of this admission: not computed by the request itself
   std::int64_t loaded_from_tokens = 0;  // the load of this admission began here; 0 with admitted_tokens 0: no load

@@ -336,6 +336,7 @@ Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const
   }
   if (!request->admitted) {
     request->admitted = true;
+    request->from_before_reset = false;
     request->admitted_step = sequence_;
     request->counted_lookup = false;
     request->admitted_tokens = 0;
@@ -406,11 +407,7 @@ bool SchedulerConnectorImpl::reset() {
   drop_unsent_jobs(StatusCode::kCanceled);
   for (auto& [id, request] : requests_) {
     drop_promise(request);
-    request.tried_tokens = 0;
-    request.stored_tokens = 0;
-    request.retry_tokens = 0;
-    request.counted_tokens = 0;
-    request.open_boundary_tokens = 0;
+    request.from_before_reset = request.admitted;
   }
   if (pool_) {
     pool_->cache.clear();

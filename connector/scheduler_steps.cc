@@ -140,7 +140,7 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off, const StepI
 }
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens) {
-  if (!pool_) {
+  if (!pool_ || request.from_before_reset) {
     return;
   }
   PlannedJob job = new_job(Direction::kStore, request.id);

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 #include <string>
-#include <type_traits>
+#include <utility>
 
 namespace hostkv {
 namespace {
@@ -16,26 +16,35 @@ constexpr std::size_t kJobBytes = 16;
 constexpr std::size_t kBlockBytes = 16;
 constexpr std::size_t kChecksumBytes = 8;
 
+// Little endian, whatever the machine.
+template <class Int>
+std::array<std::byte, sizeof(Int)> to_bytes(Int value) {
+  std::array<std::byte, sizeof(Int)> bytes;
+  for (std::size_t i = 0; i < sizeof(Int); ++i) {
+    bytes[i] = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFFU);
+  }
+  return bytes;
+}
+
 class Writer {
  public:
-  explicit Writer(std::size_t size_bytes) { bytes_.reserve(size_bytes); }
+  explicit Writer(std::size_t size_bytes) : bytes_(size_bytes) {}
 
   template <class Int>
   void put(Int value) {
-    using Unsigned = std::make_unsigned_t<Int>;
-    auto rest = static_cast<std::uint64_t>(static_cast<Unsigned>(value));
-    for (std::size_t i = 0; i < sizeof(Int); ++i) {
-      bytes_.push_back(static_cast<std::byte>(rest & 0xFFU));
-      rest >>= 8U;
-    }
+    put_raw(to_bytes(value));
   }
-  void put_raw(std::span<const std::byte> raw) { bytes_.insert(bytes_.end(), raw.begin(), raw.end()); }
+  void put_raw(std::span<const std::byte> raw) {
+    std::memcpy(bytes_.data() + at_, raw.data(), raw.size());
+    at_ += raw.size();
+  }
 
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::span<const std::byte> written() const { return std::span(bytes_).first(at_); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> bytes_;  // of its final size from the start
+  std::size_t at_ = 0;
 };
 
 // Reads with bounds: once a read went past the end, ok() is false and all values are 0.
@@ -151,7 +160,7 @@ std::vector<std::byte> encode_step_metadata(const StepMetadata& metadata) {
       writer.put(block.slot.value());
     }
   }
-  writer.put(checksum_of(writer.bytes()));
+  writer.put(checksum_of(writer.written()));
   return writer.take();
 }
 

@@ -213,13 +213,12 @@ BlockId StorePlanner::handed_off(const RequestState& request, GroupIndex group, 
 }
 
 void StorePlanner::commit(PlannedJob& job) {
-  std::vector<BlockId> pinned;
-  pinned.reserve(sources_.size());
+  pinned_.clear();
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     sources_[i].entry = reserved_[i];
-    pinned.push_back(sources_[i].block);
+    pinned_.push_back(sources_[i].block);
   }
-  context_.engine.pin(pinned);
+  context_.engine.pin(pinned_);
   job.blocks.insert(job.blocks.end(), sources_.begin(), sources_.end());
   job.set_ends.push_back(static_cast<std::uint32_t>(job.blocks.size()));
 }

@@ -68,6 +68,7 @@ class StorePlanner {
   std::vector<StoreWant> wants_;
   std::vector<JobBlock> sources_;  // entry filled in by commit
   std::vector<EntryId> reserved_;
+  std::vector<BlockId> pinned_;
   std::int64_t num_present_ = 0;    // of the set, not counted yet
   std::int64_t num_new_wants_ = 0;  // of the wants those that were not counted yet
 };

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::size_t kInitialBuckets = 1024;
 
-std::uint32_t tag_of(std::uint64_t hash) {
-  return static_cast<std::uint32_t>(hash >> 32U);
+std::uint32_t low_half(std::uint64_t hash) {
+  return static_cast<std::uint32_t>(hash);
 }
 
 }  // namespace
@@ -16,13 +16,13 @@ std::uint32_t tag_of(std::uint64_t hash) {
 BlockIndex::BlockIndex() : buckets_(kInitialBuckets), mask_(kInitialBuckets - 1) {}
 
 EntryId BlockIndex::find(const OffloadKey& key, std::uint64_t hash) const {
-  const std::uint32_t tag = tag_of(hash);
+  const std::uint32_t low_hash = low_half(hash);
   for (std::uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
     const Bucket& bucket = buckets_[at];
     if (bucket.entry == kNoEntry) {
       return kNoEntry;
     }
-    if (bucket.tag == tag && entries_[bucket.entry.value()].key == key) {
+    if (bucket.low_hash == low_hash && entries_[bucket.entry.value()].key == key) {
       return bucket.entry;
     }
   }
@@ -42,7 +42,7 @@ EntryId BlockIndex::insert(const OffloadKey& key, SlotId slot) {
     free_entries_.pop_back();
   }
   entries_[id.value()] = IndexEntry{.key = key, .slot = slot, .state = EntryState::kStoring};
-  place(hash_of(key), id);
+  place(Bucket{.low_hash = low_half(hash_of(key)), .entry = id});
   ++num_keys_;
   return id;
 }
@@ -61,12 +61,12 @@ void BlockIndex::erase(EntryId id) {
   free_entries_.push_back(id);
 }
 
-void BlockIndex::place(std::uint64_t hash, EntryId id) {
-  std::uint64_t at = hash & mask_;
+void BlockIndex::place(Bucket bucket) {
+  std::uint64_t at = bucket.low_hash & mask_;
   while (buckets_[at].entry != kNoEntry) {
     at = (at + 1) & mask_;
   }
-  buckets_[at] = Bucket{.tag = tag_of(hash), .entry = id};
+  buckets_[at] = bucket;
 }
 
 // Linear probing without tombstones: what follows in the run moves up where its home allows it.
@@ -77,7 +77,7 @@ void BlockIndex::take_out(EntryId id) {
     hole = (hole + 1) & mask_;
   }
   for (std::uint64_t at = (hole + 1) & mask_; buckets_[at].entry != kNoEntry; at = (at + 1) & mask_) {
-    const std::uint64_t home = hash_of(entry(buckets_[at].entry).key) & mask_;
+    const std::uint64_t home = buckets_[at].low_hash & mask_;
     if (((at - home) & mask_) >= ((at - hole) & mask_)) {
       buckets_[hole] = buckets_[at];
       hole = at;
@@ -93,7 +93,7 @@ void BlockIndex::grow() {
   mask_ = buckets_.size() - 1;
   for (const Bucket& bucket : old) {
     if (bucket.entry != kNoEntry) {
-      place(hash_of(entry(bucket.entry).key), bucket.entry);
+      place(bucket);
     }
   }
 }

@@ -58,12 +58,14 @@ class BlockIndex {
   [[nodiscard]] std::span<const IndexEntry> entries() const { return entries_; }
 
  private:
+  // The low half of the hash tells a bucket's home and, past the bits that its neighbours share, most foreign keys
+  // apart: no entry is looked at while buckets move.
   struct Bucket {
-    std::uint32_t tag = 0;
+    std::uint32_t low_hash = 0;
     EntryId entry = kNoEntry;
   };
 
-  void place(std::uint64_t hash, EntryId id);
+  void place(Bucket bucket);
   void take_out(EntryId id);
   void grow();
 

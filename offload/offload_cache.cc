@@ -71,7 +71,7 @@ void OffloadCache::unpin(EntryId id) {
   if (entry.state == EntryState::kReady) {
     policy_->add_candidate(id, class_of(id));
   } else {
-    release_slot(id);
+    slots_.free(end_entry(id));
   }
 }
 
@@ -94,7 +94,7 @@ void OffloadCache::drop(EntryId id) {
   index_.orphan(id);
   if (candidate) {
     policy_->remove_candidate(id);
-    release_slot(id);
+    slots_.free(end_entry(id));
   }
 }
 
@@ -108,10 +108,13 @@ std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::
   if (std::optional<SlotId> slot = slots_.allocate(size_class)) {
     return slot;
   }
-  if (evict_oldest_slab(size_class, chain) || evict_one(size_class, chain) || evict_any_slab(size_class, chain)) {
+  if (evict_oldest_slab(size_class, chain)) {
     return slots_.allocate(size_class);
   }
-  return std::nullopt;
+  if (std::optional<SlotId> slot = evict_and_reuse(size_class, chain)) {
+    return slot;
+  }
+  return evict_any_slab(size_class, chain) ? slots_.allocate(size_class) : std::nullopt;
 }
 
 // The slab of the oldest block of all, where that block has another size.
@@ -124,16 +127,20 @@ bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t cha
   return true;
 }
 
-bool OffloadCache::evict_one(std::uint32_t size_class, std::uint32_t chain) {
+// One block of the same size goes; its slot changes hands without a detour through the free ones.
+std::optional<SlotId> OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
   EntryId victim = policy_->victim(size_class);
   for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
+    const EntryId next = policy_->next_victim(victim);
     if (may_evict(victim, chain)) {
-      evict(victim);
-      return true;
+      if (next != kNoEntry) {
+        __builtin_prefetch(&index_.entry(next));  // most likely the next block of this set evicts it
+      }
+      return evict(victim);
     }
-    victim = policy_->next_victim(victim);
+    victim = next;
   }
-  return false;
+  return std::nullopt;
 }
 
 // A slab is often held by one block that was reserved a moment ago: then the next one goes.
@@ -161,26 +168,26 @@ bool OffloadCache::may_evict_slab(std::uint64_t slab, std::uint32_t chain) const
   return std::ranges::all_of(entries_of_slab(slab), [&](EntryId id) { return id == kNoEntry || may_evict(id, chain); });
 }
 
-void OffloadCache::evict(EntryId id) {
+SlotId OffloadCache::evict(EntryId id) {
   policy_->remove_candidate(id);
   --num_ready_;
   ++num_evictions_;
-  release_slot(id);
+  return end_entry(id);
 }
 
 void OffloadCache::evict_slab(std::uint64_t slab) {
   for (const EntryId id : entries_of_slab(slab)) {
     if (id != kNoEntry) {
-      evict(id);
+      slots_.free(evict(id));
     }
   }
 }
 
-void OffloadCache::release_slot(EntryId id) {
+SlotId OffloadCache::end_entry(EntryId id) {
   const SlotId freed = slot(id);
   entry_at(freed) = kNoEntry;
   index_.erase(id);
-  slots_.free(freed);
+  return freed;
 }
 
 Status OffloadCache::check_conservation() const {

@@ -78,11 +78,12 @@ class OffloadCache {
   [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
   [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
   bool evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain);
-  bool evict_one(std::uint32_t size_class, std::uint32_t chain);
+  std::optional<SlotId> evict_and_reuse(std::uint32_t size_class, std::uint32_t chain);
   bool evict_any_slab(std::uint32_t size_class, std::uint32_t chain);
-  void evict(EntryId id);
+  // The slot is the caller's to use or to free.
+  SlotId evict(EntryId id);
   void evict_slab(std::uint64_t slab);
-  void release_slot(EntryId id);
+  SlotId end_entry(EntryId id);
   [[nodiscard]] std::uint32_t class_of(EntryId id) const { return slots_.class_of_slab(slab_of(slot(id))); }
   [[nodiscard]] bool is_candidate(EntryId id) const {
     return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;

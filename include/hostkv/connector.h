@@ -156,16 +156,19 @@ class SchedulerConnector {
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
 
-  // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the request that are being copied stay pinned until
-  // the copies end. `num_computed_tokens`: positions written by a forward pass.
+  // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
+  // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a
+  // forward pass.
   virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens) = 0;
 
-  // Forgets every stored block at once. True: nothing is in flight any more; false: copies of before still run (call
-  // again later).
+  // Forgets every stored block at once, and never stores what the requests that own blocks now have computed or will
+  // compute on top of it: the weights may have changed. They are stored again once they were admitted anew. True:
+  // nothing is in flight any more; false: copies of before still run (call again later).
   virtual bool reset() = 0;
   // Work is queued or in flight: the engine must keep stepping although no request is left.
   [[nodiscard]] virtual bool has_pending_work() const = 0;
-  // Pins drained, everything later answers kUnavailable. Idempotent. The workers are shut down first: they may still be copying.
+  // Pins drained, everything later answers kUnavailable. Idempotent. The workers are shut down first: they may still be
+  // copying.
   virtual void shutdown() = 0;
 
   [[nodiscard]] virtual SchedulerMetrics metrics() const = 0;

@@ -17,7 +17,7 @@
 #include "bench/engine/engine_impl.h"
 #include "hostkv/geometry.h"
 
-namespace hostkv::testing {
+namespace hostkv::bench::testing {
 
 inline KvCacheGroup full_group(std::int64_t block_tokens, bool sharded = false) {
   KvCacheGroup group;
@@ -107,6 +107,6 @@ inline std::uint64_t test_number(const char* variable, std::uint64_t otherwise) 
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-}  // namespace hostkv::testing
+}  // namespace hostkv::bench::testing
 
 #endif  // HOSTKV_TESTS_SUPPORT_ENGINE_SUPPORT_H_

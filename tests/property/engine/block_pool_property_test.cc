@@ -9,7 +9,7 @@
 #include "bench/engine/block_pool.h"
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
 
 struct ModelPool {
@@ -143,4 +143,4 @@ TEST(BlockPoolProperty, BehavesAsPlainListsDo) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

@@ -7,10 +7,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 struct SoakCase {
   std::string name;
@@ -150,4 +148,4 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineSoak, ::testing::ValuesIn(soak_cases()),
                          [](const auto& soak) { return soak.param.name; });
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

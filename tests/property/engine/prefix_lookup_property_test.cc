@@ -7,10 +7,8 @@
 #include "bench/engine/prefix_lookup.h"
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 struct Model {
   std::vector<KvCacheGroup> groups;
@@ -116,4 +114,4 @@ TEST(PrefixLookupProperty, AnswersTheLongestBoundaryThatEveryGroupServes) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

@@ -4,10 +4,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 struct Damage {
   EngineConfig config;
@@ -121,4 +119,4 @@ TEST(ByteCheck, CountsAllRowsThatAttentionReads) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

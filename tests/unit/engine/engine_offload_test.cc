@@ -4,10 +4,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 EngineConfig kimi_like(std::int64_t interleave_tokens) {
   EngineConfig config = device_config({mla_group(12, true), mamba_group(96)}, 40);
@@ -102,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(Plants, PlantedFault,
                                            Plant::kLoadBeforeLanded));
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

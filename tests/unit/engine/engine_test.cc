@@ -6,10 +6,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 TEST(Engine, RefusesValuesOutOfRangeByName) {
   const auto refusal = [](auto change) {
@@ -260,4 +258,4 @@ TEST(Engine, GivesTheSameOutputForTheSamePrompt) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

@@ -4,10 +4,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 // Which entries of a table are real blocks: "..A" reads null, null, block.
 std::string shape(const std::vector<BlockId>& table) {
@@ -155,4 +153,4 @@ TEST(KvCacheManager, OnlyTheStateAtTheEndOfAChunkIsFindable) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing

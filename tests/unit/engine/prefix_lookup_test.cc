@@ -6,10 +6,8 @@
 
 #include "tests/support/engine_support.h"
 
-namespace hostkv::bench {
+namespace hostkv::bench::testing {
 namespace {
-
-using namespace hostkv::testing;
 
 class DeviceCache {
  public:
@@ -125,4 +123,4 @@ TEST(PrefixLookup, AScratchGroupTakesNoPart) {
 }
 
 }  // namespace
-}  // namespace hostkv::bench
+}  // namespace hostkv::bench::testing
