@@ -102,6 +102,11 @@ Status check_size(const OptionInfo& info, std::int64_t bytes) {
   return bytes >= 1 && bytes <= kMaxBytes ? Status() : out_of_range(info.name, std::to_string(bytes), info.range);
 }
 
+// An enumerator that was cast from somewhere: there is one, with the number 0.
+Status check_number(const OptionInfo& info, int number) {
+  return number == 0 ? Status() : out_of_range(info.name, "number " + std::to_string(number), info.range);
+}
+
 // `value` must be the one name there is; others come with the features behind them.
 Status set_only_name(const OptionInfo& info, const Json& value, std::string_view only) {
   if (!value.is_string()) {
@@ -129,9 +134,11 @@ constexpr std::array<Row, 7> kRows = {{
        return o.cpu_bytes_to_use_per_rank ? check_size(kBytesPerRankInfo, *o.cpu_bytes_to_use_per_rank) : Status();
      }},
     {kStoreModeInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kStoreModeInfo, v, "eager"); },
-     [](const ConnectorOptions&) { return Json("eager"); }, [](const ConnectorOptions&) { return Status(); }},
+     [](const ConnectorOptions&) { return Json("eager"); },
+     [](const ConnectorOptions& o) { return check_number(kStoreModeInfo, static_cast<int>(o.store_mode)); }},
     {kPolicyInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kPolicyInfo, v, "lru"); },
-     [](const ConnectorOptions&) { return Json("lru"); }, [](const ConnectorOptions&) { return Status(); }},
+     [](const ConnectorOptions&) { return Json("lru"); },
+     [](const ConnectorOptions& o) { return check_number(kPolicyInfo, static_cast<int>(o.eviction_policy)); }},
     {kThreadsInfo,
      [](ConnectorOptions& o, const Json& v) {
        if (!v.is_number_integer()) {
