@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_depth.h"
 #include "base/nearest_name.h"
 
 namespace hostkv {
@@ -231,6 +232,10 @@ Status ConnectorOptions::validate() const {
 }
 
 Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
+  if (json_depth(json) > kMaxJsonDepth) {
+    return error(StatusCode::kInvalidArgument, "options nest " + std::to_string(json_depth(json)) +
+                                                   " deep; one JSON object of plain values is needed");
+  }
   std::set<std::string> seen;
   std::string twice;
   const auto watch_names = [&](int depth, Json::parse_event_t event, Json& parsed) {

@@ -108,6 +108,13 @@ TEST(Options, RefuseWhatIsNotOneObject) {
   }
 }
 
+TEST(Options, RefuseATextThatNestsDeep) {
+  const std::string deep = "{\"store_mode\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
+  const auto options = ConnectorOptions::from_json(deep);
+  ASSERT_FALSE(options.has_value());
+  EXPECT_NE(options.error().message().find("nest 1000001 deep"), std::string::npos) << options.error().message();
+}
+
 TEST(Options, RefuseANameThatIsGivenTwice) {
   expect_refused("{\"copy_threads\": 2, \"copy_threads\": 2}", {"copy_threads", "twice"});
   expect_refused("{\"copy_threads\": 2, \"store_mode\": \"eager\", \"copy_threads\": 3}", {"copy_threads", "twice"});
