@@ -53,9 +53,8 @@ Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry 
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));
   }
-  if (num_ranks < 1 || num_ranks > 65536) {
-    return error(StatusCode::kInvalidArgument,
-                 "num_ranks is " + std::to_string(num_ranks) + "; 1 .. 65536 are allowed");
+  if (Status status = check_num_ranks(geometry, num_ranks); !status.ok()) {
+    return error(std::move(status));
   }
   Result<Geometry> coarse = coarse_geometry(geometry);
   if (!coarse) {
@@ -117,13 +116,13 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                 std::to_string(capacity.slots_per_slab.size()) + " groups; here " +
                 std::to_string(geometry_.fingerprint()) + ", " + std::to_string(geometry_.num_groups()) + " groups)"};
   }
+  const bool can_serve = host_can_serve(geometry_);
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
-    if ((capacity.slots_per_slab[g] > 0) != geometry_.offloadable(GroupIndex{g}) ||
-        capacity.slots_per_slab[g] > 65536) {
-      return {StatusCode::kInvalidArgument,
-              who + ": " + geometry_.group_label(GroupIndex{g}) + " has " + std::to_string(capacity.slots_per_slab[g]) +
-                  " slots a slab; " +
-                  (geometry_.offloadable(GroupIndex{g}) ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
+    const bool offloadable = can_serve && geometry_.offloadable(GroupIndex{g});
+    if ((capacity.slots_per_slab[g] > 0) != offloadable || capacity.slots_per_slab[g] > 65536) {
+      return {StatusCode::kInvalidArgument, who + ": " + geometry_.group_label(GroupIndex{g}) + " has " +
+                                                std::to_string(capacity.slots_per_slab[g]) + " slots a slab; " +
+                                                (offloadable ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
     }
   }
   const std::uint32_t widest = *std::ranges::max_element(capacity.slots_per_slab);
@@ -150,7 +149,8 @@ void SchedulerConnectorImpl::make_pool() {
   std::vector<std::uint32_t> slots_per_slab;
   std::vector<std::uint32_t> class_of_group = classes_of_groups(capacities_, geometry_.num_groups(), slots_per_slab);
   if (slots_per_slab.empty()) {
-    log_line(LogLevel::kWarning, "op=start reason=\"no group of this model can be offloaded\" host_hits=never");
+    log_line(LogLevel::kWarning,
+             "op=start host_hits=never reason=\"a group of this model keeps what no host can bring back\"");
     return;
   }
   const auto smallest = std::ranges::min_element(
@@ -162,6 +162,9 @@ void SchedulerConnectorImpl::make_pool() {
   pool_.emplace(std::move(cache), geometry_, engine_, metrics_, namespace_fingerprint_, std::move(class_of_group));
   pool_->slab_bytes = (*smallest)->slab_bytes;
   pool_->num_slabs = num_slabs;
+  log_line(LogLevel::kInfo, "op=start min_reusable_tokens=" + std::to_string(geometry_.min_reusable_tokens()) +
+                                " slabs=" + std::to_string(num_slabs) + " slab_bytes=" +
+                                std::to_string(pool_->slab_bytes) + " ranks=" + std::to_string(num_ranks_));
 }
 
 Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {

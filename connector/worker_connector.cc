@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "connector/coarse_geometry.h"
+#include "hostkv/host_backend.h"
 
 namespace hostkv {
 namespace {
@@ -35,13 +36,19 @@ Result<std::unique_ptr<WorkerConnector>> WorkerConnector::create(Geometry geomet
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));
   }
-  if (spec.num_ranks < 1 || spec.num_ranks > 65536 || spec.rank.value() >= spec.num_ranks) {
-    return error(StatusCode::kInvalidArgument, "rank " + std::to_string(spec.rank.value()) + " of " +
-                                                   std::to_string(spec.num_ranks) +
-                                                   "; ranks 0 .. num_ranks - 1 and 1 .. 65536 ranks are allowed");
+  if (Status status = check_num_ranks(geometry, spec.num_ranks); !status.ok()) {
+    return error(std::move(status));
+  }
+  if (spec.rank.value() >= spec.num_ranks) {
+    return error(StatusCode::kInvalidArgument, "rank is " + std::to_string(spec.rank.value()) + "; 0 .. " +
+                                                   std::to_string(spec.num_ranks - 1) + " are allowed");
   }
   if (!backend) {
-    return error(StatusCode::kInvalidArgument, "a worker needs a transfer backend; none was given");
+    auto host = create_host_backend(HostBackendOptions{.copy_threads = options.copy_threads});
+    if (!host) {
+      return error(std::move(host.error()));
+    }
+    backend = std::move(*host);
   }
   Result<Geometry> coarse = coarse_geometry(geometry);
   if (!coarse) {
@@ -83,11 +90,15 @@ Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layo
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
     block_bytes.push_back(layout.block_bytes(GroupIndex{g}));
   }
-  Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
-  if (!plan) {
-    return error(std::move(plan.error()));
+  if (host_can_serve(geometry_)) {
+    Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
+    if (!plan) {
+      return error(std::move(plan.error()));
+    }
+    plan_ = std::move(*plan);
+  } else {
+    plan_.slots_per_slab.assign(geometry_.num_groups(), 0);  // no pool for what is never stored
   }
-  plan_ = std::move(*plan);
   if (plan_.num_slabs > 0) {
     Result<std::unique_ptr<HostPool>> pool =
         HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes(), .numa_node = {}});
