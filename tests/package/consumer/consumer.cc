@@ -148,9 +148,8 @@ int main() {
   const auto scheduler = must(kv::SchedulerConnector::create(geometry, options, kNumRanks, blocks));
   Ranks ranks;
   for (std::uint32_t r = 0; r < kNumRanks; ++r) {
-    auto backend = must(kv::create_host_backend({.copy_threads = options.copy_threads}));
-    ranks[r].worker =
-        must(kv::WorkerConnector::create(geometry, options, {kv::RankIndex{r}, kNumRanks}, std::move(backend)));
+    // A null backend: copies in host memory, on threads of the worker's own.
+    ranks[r].worker = must(kv::WorkerConnector::create(geometry, options, {kv::RankIndex{r}, kNumRanks}, nullptr));
     must(scheduler->on_worker_capacity(must(ranks[r].worker->register_layout(ranks[r].layout()))));
   }
 
@@ -161,11 +160,10 @@ int main() {
   must(scheduler->on_blocks_allocated(first, blocks.allocate(first, 1), 0));  // MLA: 1, 2; states: 3, 4
   const std::array prefill{kv::ScheduledRequest{first, 0, 32}};
   const std::array hand_offs{kv::BoundaryHandOff{first, kState, kv::BlockId{3}, 32}};
-  run_step(*scheduler, ranks, {.scheduled = prefill, .hand_offs = hand_offs, .preempted = {}},
-           [](Rank& rank, std::size_t r) {
-             std::fill_n(rank.block(1), 1024, static_cast<unsigned char>(10 + r));
-             std::fill_n(rank.block(3), kBlockBytes, static_cast<unsigned char>(20 + r));
-           });
+  run_step(*scheduler, ranks, {.scheduled = prefill, .hand_offs = hand_offs}, [](Rank& rank, std::size_t r) {
+    std::fill_n(rank.block(1), 1024, static_cast<unsigned char>(10 + r));
+    std::fill_n(rank.block(3), kBlockBytes, static_cast<unsigned char>(20 + r));
+  });
   run_dry(*scheduler, ranks);  // from here on the 32 tokens can be found
   must(scheduler->request_finished(first, 32));
 
@@ -182,7 +180,7 @@ int main() {
     expect(rank.block(7)[0] != 0 && std::equal(rank.block(7), rank.block(8), rank.block(3)), "an equal state");
   }
   const std::array rest{kv::ScheduledRequest{second, 32, 1}};
-  run_step(*scheduler, ranks, {.scheduled = rest, .hand_offs = {}, .preempted = {}}, [](Rank&, std::size_t) {});
+  run_step(*scheduler, ranks, {.scheduled = rest}, [](Rank&, std::size_t) {});
   run_dry(*scheduler, ranks);
   must(scheduler->request_finished(second, kPromptTokens));
   expect(blocks.num_pins() == 0, "no pin is left");
