@@ -34,9 +34,14 @@ Status out_of_range(std::string_view name, const std::string& value, std::string
   return {StatusCode::kInvalidArgument, std::string(name) + " is " + value + "; allowed: " + std::string(range)};
 }
 
+std::string with_article(std::string_view noun) {
+  const bool begins_with_vowel = std::string_view("aeio").find(noun.front()) != std::string_view::npos;
+  return (begins_with_vowel ? "an " : "a ") + std::string(noun);
+}
+
 Status wrong_type(const OptionInfo& info, const Json& value) {
   return {StatusCode::kInvalidArgument, std::string(info.name) + " is " + value.dump() + " (" +
-                                            std::string(value.type_name()) + "); a " + std::string(info.type) +
+                                            std::string(value.type_name()) + "); " + with_article(info.type) +
                                             " is needed, allowed: " + std::string(info.range)};
 }
 
@@ -54,10 +59,10 @@ constexpr OptionInfo kBytesPerRankInfo = {"cpu_bytes_to_use_per_rank",
                                           "1 .. 1024TiB",
                                           "Host memory for KV of one rank; wins over cpu_bytes_to_use when set."};
 constexpr OptionInfo kStoreModeInfo = {
-    "store_mode", "one of", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
+    "store_mode", "name", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
 constexpr OptionInfo kPolicyInfo = {
     "eviction_policy",
-    "one of",
+    "name",
     "",
     "lru",
     "lru",
