@@ -38,7 +38,7 @@ TEST(Options, HaveTheDefaultsOfTheTable) {
   for (const OptionInfo& info : connector_option_table()) {
     EXPECT_FALSE(info.help.empty()) << info.name;
     const std::string value(info.default_value);
-    const bool quoted = info.type == "size" || info.type == "one of" || info.type == "string";
+    const bool quoted = info.type == "size" || info.type == "name" || info.type == "string";
     const std::string json = value == "unset" ? "null" : quoted ? "\"" + value + "\"" : value;
     EXPECT_EQ(taken("{\"" + std::string(info.name) + "\": " + json + "}").to_json(), options.to_json()) << info.name;
   }
