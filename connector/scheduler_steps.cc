@@ -45,8 +45,10 @@ JobResult taken_seriously(JobResult result, const PlannedJob& job) {
 }  // namespace
 
 Status SchedulerConnectorImpl::check_step(const StepInput& step) {
+  scheduled_.clear();
   for (const ScheduledRequest& scheduled : step.scheduled) {
-    const RequestState* request = find_request(scheduled.id);
+    RequestState* request = find_request(scheduled.id);
+    scheduled_.push_back(request);
     if (request == nullptr) {
       return {StatusCode::kNotFound, "a step schedules " + named(scheduled.id) + ", which is unknown"};
     }
@@ -83,8 +85,9 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
   }
   forget_preempted(step);
   take_hand_offs(step);
-  for (const ScheduledRequest& scheduled : step.scheduled) {
-    plan_stores(*find_request(scheduled.id), scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
+  for (std::size_t i = 0; i < step.scheduled.size(); ++i) {
+    const ScheduledRequest& scheduled = step.scheduled[i];
+    plan_stores(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
   }
   for (const RequestId id : with_hand_offs_) {
     find_request(id)->hand_offs.clear();
@@ -146,7 +149,7 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off, const StepI
 }
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens) {
-  if (!pool_ || request.from_before_reset) {
+  if (!pool_ || request.from_before_reset || !pool_->planner.may_plan(request, storable_tokens)) {
     return;
   }
   PlannedJob job = new_job(Direction::kStore, request.id);
