@@ -148,7 +148,7 @@ class Parser {
       if (!seen.insert(name).second) {
         return Status(StatusCode::kInvalidArgument, name + " is given twice; once is allowed" + list_hint(*row));
       }
-      const bool has_next = i + 1 < args.size() && row_of(args[i + 1]) == nullptr;
+      const bool has_next = i + 1 < args.size() && !args[i + 1].starts_with("--");
       if (equals == std::string::npos && !has_next) {
         return Status(StatusCode::kInvalidArgument,
                       name + " has no value; needed: " + name + " " + std::string(row->value_name));

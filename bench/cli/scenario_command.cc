@@ -171,6 +171,9 @@ Result<Cells> cells_of(const CommandLine& line) {
 std::string remark(const ScenarioCell& cell, const ScenarioResult& result) {
   if (cell.plant != Plant::kNone) {
     const std::string plant = plant_name(cell);
+    if (result.bytes_wrong == 0 && result.replay_host_hit_tokens == 0) {
+      return "planted " + plant + " could not act: nothing was loaded";
+    }
     if (result.bytes_wrong == 0) return "planted " + plant + " was NOT caught: the check is blind to it";
     return "planted " + plant + " was caught: " + (result.first_wrong ? wrong_text(*result.first_wrong) : "");
   }

@@ -70,6 +70,7 @@ TEST(CommandLine, RefusesOptionsOfFeaturesThatAreNotThere) {
 TEST(CommandLine, RefusesMissingAndRepeatedValues) {
   expect_refusal("replay --dcp", "--dcp has no value; needed: --dcp LIST");
   expect_refusal("replay --dcp --json", "--dcp has no value; needed: --dcp LIST");
+  expect_refusal("replay --trace --foo", "--trace has no value; needed: --trace FILE");
   expect_refusal("replay --json=5", "--json takes no value");
   expect_refusal("replay --dcp 1 --dcp=2", "--dcp is given twice; once is allowed");
   expect_refusal("replay --jobs 1 --jobs 2", "--jobs is given twice; once is allowed");
