@@ -145,26 +145,17 @@ Status check_size(const Place& place, const TierSize& size, std::int64_t least_b
                                                   as_given(size, kMaxBlocks) + (size.unit_bytes > 0 ? " bytes" : ""));
 }
 
-// Blocks that the longest request needs at once at the very least: groups that read every token keep all of theirs.
-std::int64_t least_device_blocks(const GeometrySpec& spec, std::int64_t prompt_tokens) {
-  std::int64_t blocks = 0;
-  for (const KvCacheGroup& group : spec.groups) {
-    const bool reads_all = group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
-    const std::int64_t span = group.block_tokens * (group.sharded ? spec.parallel.dcp : 1);
-    blocks += reads_all ? (prompt_tokens + span - 1) / span : 1;
-  }
-  return blocks;
-}
-
 std::string memory_option(const TierSize& size, const ReplayPlan& plan) {
   return size.option + " " + std::to_string(size.given) + " with --payload-bytes " + std::to_string(plan.payload_bytes);
 }
 
 Status check_device(const Place& place, const ReplayPlan& plan, const TierSize& size) {
   const std::int64_t prompt_tokens = plan.trace->longest_request_blocks() * plan.trace->block_tokens + 1;
+  const Result<std::int64_t> least = least_device_blocks(place.geometry, prompt_tokens);
+  if (!least) return least.error();
   const std::string needs =
       "the longest prompt (" + std::to_string(prompt_tokens) + " tokens) of " + plan.trace->name + " on";
-  if (Status s = check_size(place, size, least_device_blocks(place.geometry, prompt_tokens), needs); !s.ok()) return s;
+  if (Status s = check_size(place, size, *least, needs); !s.ok()) return s;
   return check_memory(memory_option(size, plan), "device",
                       device_bytes(place.geometry, plan.payload_bytes, size.blocks));
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "bench/engine/block_pool.h"
 #include "bench/engine/engine.h"
+#include "bench/engine/kv_cache_manager.h"
 #include "offload/pool_plan.h"
 
 namespace hostkv::bench {
@@ -29,6 +31,14 @@ double device_bytes(const GeometrySpec& spec, std::int64_t payload_bytes, std::i
 double host_bytes(const GeometrySpec& spec, std::int64_t payload_bytes, std::int64_t num_blocks) {
   return static_cast<double>(host_bytes_for_blocks(config_of(spec, payload_bytes), 1)) *
          static_cast<double>(num_blocks);
+}
+
+Result<std::int64_t> least_device_blocks(const GeometrySpec& spec, std::int64_t prompt_tokens) {
+  const Result<Geometry> geometry = Geometry::resolve(spec);
+  if (!geometry) return error(geometry.error());
+  BlockPool pool(1);  // only asked for by calls that take blocks
+  const KvCacheManager manager(*geometry, pool);
+  return manager.most_blocks(prompt_tokens, std::min(prompt_tokens, EngineConfig().max_batched_tokens));
 }
 
 Result<std::int64_t> least_host_blocks(const GeometrySpec& spec, std::int64_t payload_bytes) {

@@ -15,6 +15,8 @@ namespace hostkv::bench {
 double device_bytes(const GeometrySpec& spec, std::int64_t payload_bytes, std::int64_t num_blocks);
 // One rank's host pool.
 double host_bytes(const GeometrySpec& spec, std::int64_t payload_bytes, std::int64_t num_blocks);
+// The smallest device tier that the engine admits a prompt to, in blocks beside the null block; one token is generated.
+Result<std::int64_t> least_device_blocks(const GeometrySpec& spec, std::int64_t prompt_tokens);
 // The smallest host tier that holds what one hit needs, in blocks of the largest group. REQUIRES: a group that can be
 // offloaded.
 Result<std::int64_t> least_host_blocks(const GeometrySpec& spec, std::int64_t payload_bytes);

@@ -122,6 +122,19 @@ TEST(CommandLine, NamesTheOptionAndTheBytesOfATierThatIsTooSmall) {
                  "model llama-like; allowed: 2097152 .. 35184372088832 bytes");
 }
 
+TEST(CommandLine, KnowsTheDeviceBlocksThatWindowsNeed) {
+  const std::string refused = refusal("replay --requests 20 --model gemma-like --device-blocks 1100 --host-blocks 0");
+  EXPECT_EQ(refused.find("--device-blocks 1100 cannot hold the longest prompt ("), 0U) << refused;
+  const std::size_t allowed = refused.find("allowed: ");
+  ASSERT_NE(allowed, std::string::npos) << refused;
+  const std::string least = refused.substr(allowed + 9, refused.find(" ..") - allowed - 9);
+  EXPECT_EQ(
+      run_tool("replay --requests 20 --model gemma-like --check-bytes off --host-blocks 0 --device-blocks " + least)
+          .exit_code,
+      0)
+      << least;
+}
+
 TEST(CommandLine, NamesTheOptionThatAsksForMoreMemoryThanThereIs) {
   const std::string host = refusal("replay --requests 40 --host-blocks 16777216 --payload-bytes 4096");
   EXPECT_EQ(host.find("--host-blocks 16777216 with --payload-bytes 4096 asks for 32768.0 GiB of memory for the host "

@@ -104,6 +104,14 @@ TEST(Memory, CountsDeviceBytesOverAllRanksAndHostBytesOfOne) {
   EXPECT_DOUBLE_EQ(host_bytes(spec, 4, 10), 512.0 * 4 * 10);
 }
 
+TEST(Memory, NamesTheSmallestDeviceThatAdmitsAPrompt) {
+  KvCacheGroup window = group_of(GroupKind::kSlidingWindow, 16);
+  window.window_tokens = 32;
+  EXPECT_EQ(*least_device_blocks(spec_of({group_of(GroupKind::kFullAttention, 16)}), 160001), 10001);
+  // The window and a step of 8,192 tokens, and a block that both touch.
+  EXPECT_EQ(*least_device_blocks(spec_of({group_of(GroupKind::kFullAttention, 16), window}), 160001), 10001 + 515);
+}
+
 TEST(Memory, NamesTheSmallestHostTierThatHoldsOneHit) {
   EXPECT_EQ(*least_host_blocks(spec_of({group_of(GroupKind::kFullAttention, 512)}), 1), 1);
   const GeometrySpec two = spec_of({group_of(GroupKind::kFullAttention, 16), group_of(GroupKind::kMamba, 64)});
