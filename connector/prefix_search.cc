@@ -4,6 +4,8 @@
 #include <array>
 #include <optional>
 
+#include "connector/coarse_geometry.h"
+
 namespace hostkv {
 namespace {
 
@@ -15,23 +17,19 @@ bool is_full(GroupKind kind) {
   return kind == GroupKind::kFullAttention || kind == GroupKind::kMla;
 }
 
-// A recurrent state that no host can restore: a model with such a group resumes nowhere.
-bool blocks_all_hits(const Geometry& geometry, GroupIndex group) {
-  return geometry.group(group).kind == GroupKind::kMamba && !geometry.offloadable(group);
-}
-
 }  // namespace
 
 PrefixSearch::PrefixSearch(const Geometry& geometry, const OffloadCache& cache, std::uint64_t namespace_fingerprint)
-    : geometry_(geometry), cache_(cache), namespace_fingerprint_(namespace_fingerprint) {
+    : geometry_(geometry),
+      cache_(cache),
+      namespace_fingerprint_(namespace_fingerprint),
+      can_search_(host_can_serve(geometry)) {
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    can_search_ = can_search_ && !blocks_all_hits(geometry, group);
     if (geometry.offloadable(group)) {
       (is_full(geometry.group(group).kind) ? full_groups_ : other_groups_).push_back(group);
     }
   }
-  can_search_ = can_search_ && !(full_groups_.empty() && other_groups_.empty());
   full_present_.resize(full_groups_.size());
 }
 

@@ -46,7 +46,7 @@ class PrefixSearch {
   const Geometry& geometry_;
   const OffloadCache& cache_;
   std::uint64_t namespace_fingerprint_;
-  bool can_search_ = true;                  // false: some group keeps what no host can restore
+  bool can_search_;                         // false: some group keeps what no host can restore
   std::vector<GroupIndex> full_groups_;     // left to right
   std::vector<GroupIndex> other_groups_;    // windows, chunks, states
   std::vector<std::int64_t> full_present_;  // [full_groups_]: end of the run of stored blocks

@@ -15,6 +15,8 @@ namespace hostkv {
 namespace {
 
 constexpr std::uint64_t kMaxPlaces = std::uint64_t{1} << 31U;  // an EntryId numbers them
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40U;
+constexpr std::int64_t kMaxSlabBytes = std::int64_t{1} << 50U;
 
 std::string named(RequestId id) {
   return "request " + std::to_string(id.value());
@@ -53,9 +55,8 @@ Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry 
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));
   }
-  if (num_ranks < 1 || num_ranks > 65536) {
-    return error(StatusCode::kInvalidArgument,
-                 "num_ranks is " + std::to_string(num_ranks) + "; 1 .. 65536 are allowed");
+  if (Status status = check_num_ranks(geometry, num_ranks); !status.ok()) {
+    return error(std::move(status));
   }
   Result<Geometry> coarse = coarse_geometry(geometry);
   if (!coarse) {
@@ -75,7 +76,9 @@ SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptio
       make_namespace_fingerprint(geometry_.fingerprint(), std::as_bytes(std::span(options_.cache_namespace)));
 }
 
-SchedulerConnectorImpl::~SchedulerConnectorImpl() = default;
+SchedulerConnectorImpl::~SchedulerConnectorImpl() {
+  shutdown();  // no pin of ours outlives us
+}
 
 SchedulerConnectorImpl::Pool::Pool(OffloadCache made, const Geometry& geometry, EngineBlocks& engine,
                                    SchedulerMetrics& metrics, std::uint64_t namespace_fingerprint,
@@ -117,14 +120,18 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                 std::to_string(capacity.slots_per_slab.size()) + " groups; here " +
                 std::to_string(geometry_.fingerprint()) + ", " + std::to_string(geometry_.num_groups()) + " groups)"};
   }
+  const bool can_serve = host_can_serve(geometry_);
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
-    if ((capacity.slots_per_slab[g] > 0) != geometry_.offloadable(GroupIndex{g}) ||
-        capacity.slots_per_slab[g] > 65536) {
-      return {StatusCode::kInvalidArgument,
-              who + ": " + geometry_.group_label(GroupIndex{g}) + " has " + std::to_string(capacity.slots_per_slab[g]) +
-                  " slots a slab; " +
-                  (geometry_.offloadable(GroupIndex{g}) ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
+    const bool offloadable = can_serve && geometry_.offloadable(GroupIndex{g});
+    if ((capacity.slots_per_slab[g] > 0) != offloadable || capacity.slots_per_slab[g] > 65536) {
+      return {StatusCode::kInvalidArgument, who + ": " + geometry_.group_label(GroupIndex{g}) + " has " +
+                                                std::to_string(capacity.slots_per_slab[g]) + " slots a slab; " +
+                                                (offloadable ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
     }
+  }
+  if (capacity.num_slabs > 0 && (capacity.slab_bytes < 1 || capacity.slab_bytes > kMaxSlabBytes)) {
+    return {StatusCode::kInvalidArgument, who + " has slabs of " + std::to_string(capacity.slab_bytes) +
+                                              " bytes; 1 .. " + std::to_string(kMaxSlabBytes) + " are allowed"};
   }
   const std::uint32_t widest = *std::ranges::max_element(capacity.slots_per_slab);
   if (capacity.num_slabs > kMaxPlaces / std::max(widest, 1U)) {
@@ -150,7 +157,8 @@ void SchedulerConnectorImpl::make_pool() {
   std::vector<std::uint32_t> slots_per_slab;
   std::vector<std::uint32_t> class_of_group = classes_of_groups(capacities_, geometry_.num_groups(), slots_per_slab);
   if (slots_per_slab.empty()) {
-    log_line(LogLevel::kWarning, "op=start reason=\"no group of this model can be offloaded\" host_hits=never");
+    log_line(LogLevel::kWarning,
+             "op=start host_hits=never reason=\"a group of this model keeps what no host can bring back\"");
     return;
   }
   const auto smallest = std::ranges::min_element(
@@ -162,6 +170,9 @@ void SchedulerConnectorImpl::make_pool() {
   pool_.emplace(std::move(cache), geometry_, engine_, metrics_, namespace_fingerprint_, std::move(class_of_group));
   pool_->slab_bytes = (*smallest)->slab_bytes;
   pool_->num_slabs = num_slabs;
+  log_line(LogLevel::kInfo, "op=start min_reusable_tokens=" + std::to_string(geometry_.min_reusable_tokens()) +
+                                " slabs=" + std::to_string(num_slabs) + " slab_bytes=" +
+                                std::to_string(pool_->slab_bytes) + " ranks=" + std::to_string(num_ranks_));
 }
 
 Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
@@ -206,6 +217,9 @@ Status SchedulerConnectorImpl::append_block_hashes(RequestId id, std::span<const
                                               std::to_string(hash_size_bytes) + " bytes each; whole hashes of 1 .. " +
                                               std::to_string(kMaxHashSizeBytes) + " bytes are needed"};
   }
+  if (hashes.empty()) {
+    return {};
+  }
   HashChain& chain = request->hashes;
   if (chain.hash_size_bytes != 0 && chain.hash_size_bytes != hash_size_bytes) {
     return {StatusCode::kInvalidArgument, named(id) + ": hashes of " + std::to_string(hash_size_bytes) +
@@ -227,7 +241,8 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
     return error(unknown_request(id));
   }
   const std::int64_t block = geometry_.scheduler_block_tokens();
-  if (num_tokens < 1 || num_local_tokens < 0 || num_local_tokens > num_tokens || num_local_tokens % block != 0) {
+  if (num_tokens < 1 || num_tokens > kMaxTokens || num_local_tokens < 0 || num_local_tokens > num_tokens ||
+      num_local_tokens % block != 0) {
     return error(StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_local_tokens) +
                                                    " local tokens of " + std::to_string(num_tokens) +
                                                    "; a multiple of " + std::to_string(block) +

@@ -18,9 +18,15 @@ bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-bool names_block_of(const PlannedJob& job, const FailedBlock& failed) {
-  return std::ranges::any_of(
-      job.blocks, [&](const JobBlock& block) { return block.group == failed.group && block.block == failed.block; });
+bool names_only_blocks_of(const PlannedJob& job, const std::vector<FailedBlock>& failed) {
+  std::vector<FailedBlock> blocks;
+  blocks.reserve(job.blocks.size());
+  for (const JobBlock& block : job.blocks) {
+    blocks.push_back(FailedBlock{block.group, block.block});
+  }
+  std::ranges::sort(blocks);
+  return std::ranges::all_of(failed,
+                             [&](const FailedBlock& named) { return std::ranges::binary_search(blocks, named); });
 }
 
 // A failure is never success (R11): a rank that names blocks beside kOk, or blocks that the job does not have, has
@@ -30,7 +36,7 @@ JobResult taken_seriously(JobResult result, const PlannedJob& job) {
     result.status = StatusCode::kInternal;
     result.failed.clear();
   }
-  if (!std::ranges::all_of(result.failed, [&](const FailedBlock& failed) { return names_block_of(job, failed); })) {
+  if (!result.failed.empty() && !names_only_blocks_of(job, result.failed)) {
     result.failed.clear();
   }
   return result;

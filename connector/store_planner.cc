@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "connector/coarse_geometry.h"
+
 namespace hostkv {
 namespace {
 
@@ -16,11 +18,11 @@ bool is_align_state(const KvCacheGroup& group) {
 
 }  // namespace
 
-StorePlanner::StorePlanner(Context context) : context_(std::move(context)) {
+StorePlanner::StorePlanner(Context context)
+    : context_(std::move(context)), can_store_(host_can_serve(context_.geometry)) {
   const Geometry& geometry = context_.geometry;
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    can_store_ = can_store_ && (geometry.group(group).kind != GroupKind::kMamba || geometry.offloadable(group));
     if (!geometry.offloadable(group)) {
       continue;
     }

@@ -61,8 +61,8 @@ class StorePlanner {
   void commit(PlannedJob& job);
 
   Context context_;
+  bool can_store_;
   bool has_align_states_ = false;
-  bool can_store_ = true;
   std::int64_t max_drop_tokens_ = 0;  // how far behind a boundary a lookup may look
   // The set being built.
   std::vector<StoreWant> wants_;

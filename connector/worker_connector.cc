@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "connector/coarse_geometry.h"
+#include "hostkv/host_backend.h"
 
 namespace hostkv {
 namespace {
@@ -35,13 +36,19 @@ Result<std::unique_ptr<WorkerConnector>> WorkerConnector::create(Geometry geomet
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));
   }
-  if (spec.num_ranks < 1 || spec.num_ranks > 65536 || spec.rank.value() >= spec.num_ranks) {
-    return error(StatusCode::kInvalidArgument, "rank " + std::to_string(spec.rank.value()) + " of " +
-                                                   std::to_string(spec.num_ranks) +
-                                                   "; ranks 0 .. num_ranks - 1 and 1 .. 65536 ranks are allowed");
+  if (Status status = check_num_ranks(geometry, spec.num_ranks); !status.ok()) {
+    return error(std::move(status));
+  }
+  if (spec.rank.value() >= spec.num_ranks) {
+    return error(StatusCode::kInvalidArgument, "rank is " + std::to_string(spec.rank.value()) + "; 0 .. " +
+                                                   std::to_string(spec.num_ranks - 1) + " are allowed");
   }
   if (!backend) {
-    return error(StatusCode::kInvalidArgument, "a worker needs a transfer backend; none was given");
+    auto host = create_host_backend(HostBackendOptions{.copy_threads = options.copy_threads});
+    if (!host) {
+      return error(std::move(host.error()));
+    }
+    backend = std::move(*host);
   }
   Result<Geometry> coarse = coarse_geometry(geometry);
   if (!coarse) {
@@ -83,11 +90,15 @@ Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layo
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
     block_bytes.push_back(layout.block_bytes(GroupIndex{g}));
   }
-  Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
-  if (!plan) {
-    return error(std::move(plan.error()));
+  if (host_can_serve(geometry_)) {
+    Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
+    if (!plan) {
+      return error(std::move(plan.error()));
+    }
+    plan_ = std::move(*plan);
+  } else {
+    plan_.slots_per_slab.assign(geometry_.num_groups(), 0);  // no pool for what is never stored
   }
-  plan_ = std::move(*plan);
   if (plan_.num_slabs > 0) {
     Result<std::unique_ptr<HostPool>> pool =
         HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes(), .numa_node = {}});
@@ -293,9 +304,12 @@ Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
   if (Status status = check_ready(); !status.ok()) {
     return error(std::move(status));
   }
-  start(Direction::kLoad);
-  start(Direction::kStore);
+  if (step_bound_) {
+    start(Direction::kLoad);
+    start(Direction::kStore);
+  }
   step_bound_ = false;
+  compute_ = StreamHandle{};  // the engine's again; what waits for room is ordered after the next step's
   std::vector<JobResult> results = std::exchange(refused_, {});
   std::size_t count = 0;
   do {
@@ -321,15 +335,27 @@ void WorkerConnectorImpl::end_job(const TransferResult& result, std::vector<JobR
   ended.status = result.status;
   if (result.status != StatusCode::kOk) {
     ++metrics_.failed_jobs;
-    for (const std::uint32_t run : result.failed_runs) {
-      const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
-      for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
-        ended.failed.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
-      }
-    }
+    ended.failed = failed_blocks(accepted, result.failed_runs);
   }
   (accepted.job.direction == Direction::kStore ? metrics_.stored_bytes : metrics_.loaded_bytes) += result.bytes_moved;
   jobs_.erase(at);
+}
+
+// Each block once, however many runs it has; none where all have failed.
+std::vector<FailedBlock> WorkerConnectorImpl::failed_blocks(const Accepted& accepted,
+                                                            std::span<const std::uint32_t> failed_runs) {
+  std::vector<bool> failed(accepted.job.blocks.size(), false);
+  for (const std::uint32_t run : failed_runs) {
+    const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
+    std::fill_n(failed.begin() + blocks.first, blocks.count, true);
+  }
+  std::vector<FailedBlock> named;
+  for (std::size_t b = 0; b < failed.size(); ++b) {
+    if (failed[b]) {
+      named.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
+    }
+  }
+  return named.size() == failed.size() ? std::vector<FailedBlock>{} : named;
 }
 
 void WorkerConnectorImpl::refuse_job(JobId id, StatusCode status) {

@@ -9,10 +9,18 @@
 //   every worker: bind_step(metadata), start_loads(), [the forward is launched], start_stores(), poll()
 //   scheduler: on_worker_results(results of all ranks), take_load_outcomes()
 // Loads are asynchronous always: a request whose load is in flight must not be scheduled until its outcome has arrived.
+// A store that a step's metadata carries becomes findable inside the on_worker_results call that brings the last rank's
+// answer: at the earliest for the lookups of the next step.
+// Across processes: step metadata is bytes (connector/step_metadata.h has its form); WorkerCapacity and JobResult are
+// plain values that the engine carries as it carries its own.
+//
+// Hits end at scheduler blocks, also where the engine could resume inside them: geometry() is the engine's geometry
+// with its fine boundaries left out, and its min_reusable_tokens() is the smallest prefix that can ever be found.
 //
 // Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
 
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,7 +51,8 @@ class EngineBlocks {
   virtual void pin(std::span<const BlockId> blocks) = 0;
   // Undoes pin(); a block of no owner goes back to the free queue, the first of the list to be evicted first.
   virtual void unpin(std::span<const BlockId> blocks) = 0;
-  // The request's current table of one group, valid until the next call. Empty for an unknown request.
+  // The request's current table of one group. The span is read before the next call and not kept. Empty for an unknown
+  // request.
   [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
 };
 
@@ -63,10 +72,11 @@ struct RequestInfo {
 };
 
 struct MatchResult {
-  enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };  // kRetry: ask again next step
+  // kRetry: not known yet, ask again next step (no lookup of this version answers it).
+  enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };
   Kind kind = Kind::kMiss;
-  std::int64_t num_external_tokens =
-      0;  // beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4)
+  // Beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4).
+  std::int64_t num_external_tokens = 0;
 };
 
 // A request that runs in this step.
@@ -86,16 +96,16 @@ struct BoundaryHandOff {
 };
 
 struct StepInput {
-  std::span<const ScheduledRequest> scheduled;
-  std::span<const BoundaryHandOff> hand_offs;
+  std::span<const ScheduledRequest> scheduled = {};
+  std::span<const BoundaryHandOff> hand_offs = {};
   // Since the last step; the tables that they had in it are void. One of them may have been admitted again meanwhile.
-  std::span<const RequestId> preempted;
+  std::span<const RequestId> preempted = {};
 };
 
 struct FailedBlock {
   GroupIndex group;
   BlockId block;
-  friend bool operator==(const FailedBlock&, const FailedBlock&) = default;
+  friend auto operator<=>(const FailedBlock&, const FailedBlock&) = default;
 };
 
 // What one rank says of one job. Results of different ranks may arrive in different steps.
@@ -116,11 +126,12 @@ struct LoadOutcome {
 // Thread-safety: one thread, the engine's scheduler thread.
 // Ownership: `blocks` is the engine's and must outlive the connector. Everything passed in is copied.
 // Cost: match_prefix is proportional to the hit, build_step_metadata to what changed; neither waits for a copy or a
-// lock. Failure: a call for an unknown request answers kNotFound, one in the wrong order kFailedPrecondition; both
-// change nothing.
+// lock. Failure: a call for an unknown request answers kNotFound (request_finished: kOk, it is idempotent), one in the
+// wrong order kFailedPrecondition; both change nothing.
 class SchedulerConnector {
  public:
-  // kInvalidArgument: options out of range, num_ranks < 1.
+  // `num_ranks`: the workers, TP x PP x PCP of the geometry (DCP ranks are TP ranks). kInvalidArgument: options out of
+  // range, another num_ranks than the geometry has, blocks that end where no prefix hash does.
   static Result<std::unique_ptr<SchedulerConnector>> create(Geometry geometry, ConnectorOptions options,
                                                             std::int64_t num_ranks, EngineBlocks& blocks);
   virtual ~SchedulerConnector() = default;
@@ -137,8 +148,9 @@ class SchedulerConnector {
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
   virtual Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) = 0;
 
-  // The longest boundary behind the local (device) hit that the host can serve. Drops an earlier promise to this
-  // request first. `num_local_tokens` must be a multiple of the scheduler block.
+  // The longest boundary behind the local (device) hit that the host can serve. `num_local_tokens` must be a multiple
+  // of the scheduler block. Drops an earlier promise to this request first. May be repeated. A request that owns blocks
+  // has lost them when it is asked for again. kFailedPrecondition: it is being loaded.
   virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]. num_external_tokens is
   // the promised number (a load job is planned, its targets pinned) or 0 (the promise is dropped). kInvalidArgument for
@@ -158,7 +170,7 @@ class SchedulerConnector {
 
   // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a
-  // forward pass.
+  // forward pass; positions without a prefix hash are left out.
   virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens) = 0;
 
   // Forgets every stored block at once, and never stores what the requests that own blocks now have computed or will
@@ -186,10 +198,13 @@ struct WorkerSpec {
 
 // Thread-safety: one thread, the worker's step thread. Copies run on the backend's threads.
 // Ownership: owns its host pool and the backend. The regions of the layout are the engine's and must stay until
-// shutdown(). Cost: each call is O(blocks of this step); none waits for a copy, except wait_idle and shutdown. Failure:
-// garbage metadata is refused whole with kInvalidArgument and changes nothing.
+// shutdown().
+// Cost: each call is O(blocks of this step); none waits for a copy, except wait_idle and shutdown.
+// Failure: garbage metadata is refused whole with kInvalidArgument and changes nothing.
 class WorkerConnector {
  public:
+  // A null `backend` is the host backend with options.copy_threads. kInvalidArgument: as SchedulerConnector::create, or
+  // a rank outside of num_ranks.
   static Result<std::unique_ptr<WorkerConnector>> create(Geometry geometry, ConnectorOptions options, WorkerSpec spec,
                                                          std::unique_ptr<TransferBackend> backend);
   virtual ~WorkerConnector() = default;
@@ -198,9 +213,9 @@ class WorkerConnector {
   // SchedulerConnector::on_worker_capacity.
   virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
 
-  // Decodes this step's metadata. kFailedPrecondition: not registered, or the step before was not polled.
-  // kInvalidArgument: not a message of this version, cut, trailing bytes, a group, block or slot out of range, a job
-  // twice, not newer than the last step.
+  // Decodes this step's metadata. `compute` must stay until poll() has ended the step. kFailedPrecondition: not
+  // registered, or the step before was not polled. kInvalidArgument: not a message of this version, cut, trailing
+  // bytes, a group, block or slot out of range, a job twice, not newer than the last step.
   virtual Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) = 0;
   // Submits the loads of the bound step, ordered after what was issued on the compute stream so far.
   virtual Status start_loads() = 0;
@@ -210,7 +225,8 @@ class WorkerConnector {
   // Results since the last poll; ends the step.
   virtual Result<std::vector<JobResult>> poll() = 0;
 
-  // Until no copy is in flight; for engines that must not go on, and for tests. kDeadlineExceeded after `timeout`.
+  // Until no copy that was submitted is in flight; for engines that must not go on, and for tests. Jobs that found the
+  // backend's queue full are submitted in later steps and not waited for. kDeadlineExceeded after `timeout`.
   virtual Status wait_idle(std::chrono::nanoseconds timeout) = 0;
   // Drains, unregisters, frees the pool. Later calls answer kUnavailable. Idempotent. On kDeadlineExceeded the pool
   // stays mapped.

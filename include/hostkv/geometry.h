@@ -49,15 +49,21 @@ struct KvCacheGroup {
   GroupKind kind = GroupKind::kFullAttention;
   std::int64_t block_tokens = 0;  // tokens of one block on one rank, > 0
   bool sharded = false;           // DCP deals the tokens of a block out over the ranks (full attention and MLA only)
-  std::int64_t page_bytes =
-      0;  // bytes of one block on one rank, all layers and all buffers (K, V, scales, ...); 0: unknown
+  // Bytes of one block on one rank, all layers and all buffers (K, V, scales, ...); 0: unknown.
+  std::int64_t page_bytes = 0;
   std::int64_t window_tokens = 0;  // kSlidingWindow: the token being computed and window_tokens - 1 before it are read
   std::int64_t extra_retained_tokens = 0;  // kSlidingWindow: kept alive behind the window, never read
   std::int64_t chunk_tokens = 0;           // kChunkedLocal: only tokens of the same chunk are read
   std::int64_t tokens_per_entry = 1;       // compression: tokens that one cache entry stands for
-  bool eagle = false;        // draft group: a lookup must see one unit more than it answers, then drops it
-  bool cacheable = true;     // false: no part in hashing, lookup, store, load, recovery
-  bool transferable = true;  // false: the engine keeps it; never stored or loaded
+  // Draft (EAGLE, MTP) group. Its cache lags one position behind, so a lookup must see one unit more than it answers (a
+  // block; the hash block where hits are fine) and drops it: a prompt that ends with its last cached unit hits one
+  // less.
+  bool eagle = false;
+  // False: no part in hashing, lookup, store, load, recovery.
+  bool cacheable = true;
+  // False: the engine keeps it and it is never stored or loaded. A cacheable group of this kind makes host hits
+  // impossible, since nothing could fill its blocks: a connector then stores nothing and says so at its start.
+  bool transferable = true;
   MambaMode mamba_mode = MambaMode::kAlign;
 };
 
@@ -83,11 +89,13 @@ std::int64_t required_interleave_tokens(std::int64_t requested_tokens, std::int6
 struct GeometrySpec {
   std::vector<KvCacheGroup> groups{};
   ParallelLayout parallel{};
-  std::optional<std::int64_t>
-      hash_block_tokens{};  // tokens of one prefix hash; nullopt: the gcd of the spans, as the engine chooses
+  // Tokens of one prefix hash; nullopt: the gcd of the spans, as the engine chooses.
+  std::optional<std::int64_t> hash_block_tokens{};
   bool prefix_caching = true;
-  bool connector = true;            // a KV connector is configured (with neither, hashes are per scheduler block)
-  std::optional<bool> fine_hits{};  // nullopt: where the engine has them; false: boundaries on the scheduler block only
+  bool connector = true;  // a KV connector is configured (with neither, hashes are per scheduler block)
+  // Fine hits end on hash blocks, also inside a block; coarse ones on the scheduler block. nullopt: fine where the
+  // engine has them; false: coarse.
+  std::optional<bool> fine_hits{};
 };
 
 // Half-open range of block indices of one group. first == end: nothing.

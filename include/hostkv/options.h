@@ -28,7 +28,7 @@ struct ConnectorOptions {
   std::optional<std::int64_t> cpu_bytes_to_use_per_rank;
   StoreMode store_mode = StoreMode::kEager;
   EvictionPolicyKind eviction_policy = EvictionPolicyKind::kLru;
-  // Threads of one rank that share the copies of one job.
+  // Threads of one rank that share the copies of one job, in the backend that a worker makes for itself.
   std::int64_t copy_threads = 2;
   // A transfer that has not started after this long is given up: a store is dropped, a load fails.
   double transfer_timeout_seconds = 30.0;
@@ -50,7 +50,7 @@ struct ConnectorOptions {
 // A row of the table.
 struct OptionInfo {
   std::string_view name;
-  std::string_view type;           // "size", "integer", "number", "string", "one of"
+  std::string_view type;           // "size", "integer", "number", "string", "name"
   std::string_view unit;           // "bytes", "seconds", "threads", ""
   std::string_view default_value;  // as a user would write it
   std::string_view range;          // "1 .. 64", "eager", ...

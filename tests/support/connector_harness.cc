@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/support/geometry_builders.h"
+
 namespace hostkv::testing {
 namespace {
 
@@ -84,8 +86,8 @@ std::vector<std::byte> hashes_of(const std::string& text, std::int64_t num_block
   return bytes;
 }
 
-SchedulerRig::SchedulerRig(Geometry geometry, std::int64_t ranks, ConnectorOptions options) : num_ranks(ranks) {
-  auto made = SchedulerConnector::create(std::move(geometry), std::move(options), ranks, engine);
+SchedulerRig::SchedulerRig(const Geometry& geometry, std::int64_t ranks, ConnectorOptions options) : num_ranks(ranks) {
+  auto made = SchedulerConnector::create(with_workers(geometry, ranks), std::move(options), ranks, engine);
   EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message());
   connector = std::move(*made);
 }

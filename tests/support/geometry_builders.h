@@ -99,6 +99,13 @@ inline std::int64_t longest_hit(const Geometry& geometry, const CachedKeys& cach
   return 0;
 }
 
+// The same cache on `num_workers` workers, all of them TP ranks.
+inline Geometry with_workers(const Geometry& geometry, std::int64_t num_workers) {
+  GeometrySpec spec = geometry.spec();
+  spec.parallel.tp = num_workers;
+  return Geometry::resolve(std::move(spec)).value();
+}
+
 inline std::uint64_t number_from_environment(const char* name, std::uint64_t fallback) {
   const char* text = std::getenv(name);
   return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/support/connector_harness.h"
+#include "tests/support/geometry_builders.h"
 
 namespace hostkv::testing {
 namespace {
@@ -66,10 +67,13 @@ void DeviceBlocks::free_if_unused(BlockId block) {
 }
 
 SmallCluster::SmallCluster(const Geometry& geometry, Limits limits, std::uint64_t seed)
-    : geometry_(geometry), limits_(limits), random_(seed), blocks_(limits.num_device_blocks) {
+    : geometry_(with_workers(geometry, limits.num_ranks)),
+      limits_(limits),
+      random_(seed),
+      blocks_(limits.num_device_blocks) {
   ConnectorOptions options;
   options.cpu_bytes_to_use_per_rank = limits.num_host_slots * 128;
-  auto scheduler = SchedulerConnector::create(geometry, options, limits.num_ranks, blocks_);
+  auto scheduler = SchedulerConnector::create(geometry_, options, limits.num_ranks, blocks_);
   EXPECT_TRUE(scheduler.has_value());
   scheduler_ = std::move(*scheduler);
   ranks_.resize(static_cast<std::size_t>(limits.num_ranks));

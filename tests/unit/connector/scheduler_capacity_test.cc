@@ -20,13 +20,26 @@ void expect_refused(const Status& status, StatusCode code, const std::vector<std
   }
 }
 
-TEST(SchedulerCreate, RefusesANumberOfRanksOutsideItsRange) {
+TEST(SchedulerCreate, RefusesANumberOfRanksThatTheGeometryDoesNotHave) {
   FakeBlocks engine;
-  for (const std::int64_t ranks : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{65537}}) {
-    const auto made = SchedulerConnector::create(hybrid(), {}, ranks, engine);
+  for (const std::int64_t ranks : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{3}}) {
+    const auto made = SchedulerConnector::create(with_workers(hybrid(), 2), {}, ranks, engine);
     ASSERT_FALSE(made.has_value());
-    expect_refused(made.error(), StatusCode::kInvalidArgument, {"num_ranks", std::to_string(ranks), "1 .. 65536"});
+    expect_refused(made.error(), StatusCode::kInvalidArgument,
+                   {"num_ranks", std::to_string(ranks), "2 workers (tp 2 x pp 1 x pcp 1"});
   }
+}
+
+TEST(SchedulerCapacity, StoresNothingOfAModelWithAGroupThatTheEngineNeverTransfers) {
+  KvCacheGroup kept = window(4, 8);
+  kept.transferable = false;
+  SchedulerRig rig(resolved({.groups = {full(4), kept}}), 1);
+  WorkerCapacity none = rig.capacity(0, 0);
+  none.slots_per_slab = {0, 0};
+  ASSERT_EQ(rig.connector->on_worker_capacity(none), Status());
+  EXPECT_TRUE(rig.run(1, "abcd", 16).jobs.empty());
+  rig.add(2, "abcd", 17);
+  EXPECT_EQ(rig.match(2, 17), 0) << "nothing could fill the kept group's blocks";
 }
 
 TEST(SchedulerCreate, RefusesOptionsOutsideTheirRange) {

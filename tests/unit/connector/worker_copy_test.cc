@@ -55,7 +55,8 @@ class WorkerCopies : public ::testing::TestWithParam<Case> {};
 TEST_P(WorkerCopies, BringTheStoredBytesIntoOtherBlocksOnEveryRank) {
   const GroupIndex group{0};
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    WorkerRig rig(resolved({.groups = {full(4)}}), GetParam().layout(), host_backend(), 1 << 16, {RankIndex{rank}, 3});
+    WorkerRig rig(with_workers(resolved({.groups = {full(4)}}), 3), GetParam().layout(), host_backend(), 1 << 16,
+                  {RankIndex{rank}, 3});
     const WorkerCapacity capacity = rig.register_layout();
     EXPECT_EQ(capacity.rank, RankIndex{rank});
     rig.fill_device(rank + 1);

@@ -43,19 +43,19 @@ class WorkerOrder : public ::testing::Test {
 };
 
 TEST(WorkerCreate, RefusesWhatCannotWork) {
-  const Geometry geometry = resolved({.groups = {full(4)}});
+  const Geometry geometry = with_workers(resolved({.groups = {full(4)}}), 2);
   const auto refusal = [&](WorkerSpec spec, bool backend, const ConnectorOptions& options = {}) {
     const auto made =
         WorkerConnector::create(geometry, options, spec, backend ? std::make_unique<StepBackend>() : nullptr);
     return made ? Status() : made.error();
   };
-  EXPECT_EQ(refusal({}, true), Status());
-  expect_refused(refusal({}, false), kInvalid, "transfer backend");
-  expect_refused(refusal({RankIndex{2}, 2}, true), kInvalid, "rank 2 of 2");
-  expect_refused(refusal({RankIndex{0}, 0}, true), kInvalid, "rank 0 of 0");
+  EXPECT_EQ(refusal({RankIndex{1}, 2}, true), Status());
+  EXPECT_EQ(refusal({RankIndex{1}, 2}, false), Status()) << "it makes itself a host backend";
+  expect_refused(refusal({RankIndex{2}, 2}, true), kInvalid, "rank is 2; 0 .. 1 are allowed");
+  expect_refused(refusal({RankIndex{0}, 3}, true), kInvalid, "num_ranks is 3; the geometry has 2 workers");
   ConnectorOptions options;
   options.copy_threads = 65;
-  expect_refused(refusal({}, true, options), kInvalid, "copy_threads");
+  expect_refused(refusal({RankIndex{0}, 2}, true, options), kInvalid, "copy_threads");
 }
 
 TEST_F(WorkerOrder, CallsBeforeTheLayoutAreRefused) {
@@ -183,6 +183,11 @@ TEST(WorkerQueue, WhatTheBackendHasNoRoomForIsDeferredNotDropped) {
     EXPECT_LE(backend->in_flight().size(), 1U);
     EXPECT_EQ(rig.worker->metrics().jobs_in_flight, static_cast<std::int64_t>(5 - ended.size()));
     backend->complete_all();
+    for (const JobResult& between : rig.poll()) {
+      ended.push_back(between.job);
+    }
+    EXPECT_TRUE(backend->in_flight().empty()) << "no step is bound: there is no stream to order a copy after";
+    ASSERT_EQ(rig.bind({}), Status());
   }
   EXPECT_EQ(ended, (std::vector<JobId>{JobId{1}, JobId{2}, JobId{3}, JobId{4}, JobId{5}}));
   EXPECT_EQ(rig.worker->metrics().stored_bytes, 5 * 64);

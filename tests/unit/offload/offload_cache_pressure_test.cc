@@ -96,7 +96,7 @@ TEST(FullHost, J17ChoosesAVictimAtTheSameCostWhenNinetyNinePercentArePinned) {
   const std::uint64_t none_pinned = calls_to_evict(kSlots, 0, kEvictions);
   const std::uint64_t most_pinned = calls_to_evict(kSlots, kSlots / 100 * 99, kEvictions);
   EXPECT_EQ(most_pinned, none_pinned);
-  EXPECT_LE(most_pinned, 4 * kEvictions) << "two victims asked for, one taken out, one put in";
+  EXPECT_LE(most_pinned, 5 * kEvictions) << "the oldest of all, that of the size, the one behind it; one out, one in";
 }
 
 TEST(FullHost, J18ABatchFreesOnlyWhatNobodyReads) {
