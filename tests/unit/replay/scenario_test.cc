@@ -72,6 +72,16 @@ TEST(Scenario, ExpectsNoHitOfAModelWhoseStateIsNeverKept) {
   EXPECT_TRUE(result.ok);
 }
 
+TEST(Scenario, ExpectsHitsOnTheDeviceOnlyWhereAGroupNeverLeavesIt) {
+  ScenarioCell cell = cell_of(*load_model("llama-like"), 1, 9000);
+  cell.geometry.groups.push_back(cell.geometry.groups.front());
+  cell.geometry.groups.back().transferable = false;
+  const ScenarioResult result = run(cell);
+  EXPECT_EQ(result.hot_device_hit_tokens, 8992);
+  EXPECT_EQ(result.replay_host_hit_tokens, 0);
+  EXPECT_TRUE(result.ok);
+}
+
 TEST(Scenario, CatchesEveryPlantedFault) {
   for (const char* name : {"kimi-like", "llama-like", "gpt-oss-like"}) {
     for (const Plant plant :
