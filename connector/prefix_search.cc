@@ -44,9 +44,12 @@ std::int64_t PrefixSearch::longest_boundary(const HashChain& hashes, std::int64_
   if (!can_search_ || boundary <= num_local_tokens) {
     return num_local_tokens;
   }
+  // How far the extra unit of a draft group may reach: as in the engine, one group never looks behind the last token
+  // but one, several look at every whole hash block.
+  const std::int64_t reach = geometry_.num_groups() == 1 ? limit : hashes.hashed_tokens();
   for (FullRun& run : full_runs_) {
     const std::int64_t span = geometry_.span_tokens(run.group);
-    find_run(hashes, num_local_tokens / span, hashes.hashed_tokens() / span, run);
+    find_run(hashes, num_local_tokens / span, reach / span, run);
     boundary = std::min(boundary, run.end_block() * span / alignment * alignment);
   }
   while (boundary > num_local_tokens) {
@@ -58,7 +61,7 @@ std::int64_t PrefixSearch::longest_boundary(const HashChain& hashes, std::int64_
       }
     }
     for (std::size_t k = 0; k < other_groups_.size() && next == boundary; ++k) {
-      const std::int64_t missing = highest_missing_block(hashes, other_groups_[k], boundary, num_local_tokens);
+      const std::int64_t missing = highest_missing_block({hashes, num_local_tokens, reach}, other_groups_[k], boundary);
       if (missing != kNothingMissing) {
         next = next_candidate(other_groups_[k], boundary, missing);
       }
@@ -129,10 +132,10 @@ void PrefixSearch::find_run(const HashChain& hashes, std::int64_t first_block, s
   }
 }
 
-std::int64_t PrefixSearch::highest_missing_block(const HashChain& hashes, GroupIndex group,
-                                                 std::int64_t boundary_tokens, std::int64_t num_local_tokens) const {
+std::int64_t PrefixSearch::highest_missing_block(const Query& query, GroupIndex group,
+                                                 std::int64_t boundary_tokens) const {
   const std::optional<LookupNeed> need = geometry_.lookup_need(group, boundary_tokens);
-  if (!need) {
+  if (!need || need->tail_boundary_tokens > query.reach_tokens) {
     return kCannotAnswer;
   }
   const std::int64_t span = geometry_.span_tokens(group);
@@ -142,7 +145,7 @@ std::int64_t PrefixSearch::highest_missing_block(const HashChain& hashes, GroupI
       std::min(need->blocks.first_block, geometry_.needs(group, boundary_tokens).first_block);
   for (std::int64_t i = need->blocks.end_block - 1; i >= first_block; --i) {
     const std::int64_t end_tokens = i + 1 == need->blocks.end_block ? need->tail_boundary_tokens : (i + 1) * span;
-    if (end_tokens > num_local_tokens && find_ready(hashes, group, end_tokens) == kNoEntry) {
+    if (end_tokens > query.num_local_tokens && find_ready(query.hashes, group, end_tokens) == kNoEntry) {
       return i;
     }
   }

@@ -35,6 +35,11 @@ class PrefixSearch {
   [[nodiscard]] EntryId find_ready(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) const;
 
  private:
+  struct Query {
+    const HashChain& hashes;
+    std::int64_t num_local_tokens = 0;
+    std::int64_t reach_tokens = 0;  // the last token that a key may end at
+  };
   // The stored blocks of one full-attention group in a row, from where the last search began.
   struct FullRun {
     GroupIndex group;
@@ -45,8 +50,8 @@ class PrefixSearch {
   void find_run(const HashChain& hashes, std::int64_t first_block, std::int64_t end_block, FullRun& run) const;
   // 0 and more: the highest block index that a lookup at the boundary must see and that is missing; -1: all there; -2:
   // this group cannot answer the boundary at all.
-  [[nodiscard]] std::int64_t highest_missing_block(const HashChain& hashes, GroupIndex group,
-                                                   std::int64_t boundary_tokens, std::int64_t num_local_tokens) const;
+  [[nodiscard]] std::int64_t highest_missing_block(const Query& query, GroupIndex group,
+                                                   std::int64_t boundary_tokens) const;
   [[nodiscard]] std::int64_t next_candidate(GroupIndex group, std::int64_t boundary_tokens, std::int64_t missing) const;
 
   const Geometry& geometry_;
