@@ -24,4 +24,11 @@ std::size_t json_depth(std::string_view text) {
   return deepest;
 }
 
+std::string json_depth_problem(std::string_view text) {
+  const std::size_t depth = json_depth(text);
+  return depth <= kMaxJsonDepth
+             ? ""
+             : "it nests " + std::to_string(depth) + " deep; at most " + std::to_string(kMaxJsonDepth) + " is allowed";
+}
+
 }  // namespace hostkv

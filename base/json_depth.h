@@ -2,6 +2,7 @@
 #define HOSTKV_BASE_JSON_DEPTH_H_
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace hostkv {
@@ -11,6 +12,9 @@ inline constexpr std::size_t kMaxJsonDepth = 64;
 
 // The deepest nesting of '[' and '{' outside of strings. The text need not be valid. Cost: one pass.
 std::size_t json_depth(std::string_view text);
+
+// "it nests N deep; at most 64 is allowed", or empty.
+std::string json_depth_problem(std::string_view text);
 
 }  // namespace hostkv
 

@@ -237,9 +237,8 @@ Status ConnectorOptions::validate() const {
 }
 
 Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
-  if (json_depth(json) > kMaxJsonDepth) {
-    return error(StatusCode::kInvalidArgument, "options nest " + std::to_string(json_depth(json)) +
-                                                   " deep; one JSON object of plain values is needed");
+  if (const std::string problem = json_depth_problem(json); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, "options must be one JSON object of plain values; " + problem);
   }
   std::set<std::string> seen;
   std::string twice;

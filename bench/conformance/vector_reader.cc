@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "base/json_depth.h"
 #include "base/nearest_name.h"
 #include "bench/conformance/vector_case.h"
 
@@ -260,6 +261,9 @@ std::string unknown_name_message(std::string_view what, std::string_view name, s
 }
 
 Result<std::string> read_kind(std::string_view line) {
+  if (const std::string problem = json_depth_problem(line); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, problem);
+  }
   const Json value = Json::parse(line, nullptr, false);
   if (value.is_discarded()) {
     return error(StatusCode::kInvalidArgument, "not a JSON object: the line is cut or malformed");

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/json_depth.h"
 #include "bench/models/name_hint.h"
 #include "bench/models/presets.h"
 
@@ -183,6 +184,9 @@ std::int64_t Model::largest_page_bytes() const {
 
 Result<Model> parse_model(std::string_view text, std::string_view label) {
   const std::string where(label);
+  if (const std::string problem = json_depth_problem(text); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, where + ": " + problem);
+  }
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
     return error(StatusCode::kInvalidArgument,

@@ -15,6 +15,11 @@ TEST(JsonDepth, CountsOpenBracketsOutsideOfStrings) {
   EXPECT_EQ(json_depth(R"(["[[[[", "\"[[[", {}])"), 2U);
 }
 
+TEST(JsonDepth, NamesTheDepthThatIsTooMuch) {
+  EXPECT_EQ(json_depth_problem(std::string(64, '[')), "");
+  EXPECT_EQ(json_depth_problem(std::string(65, '[')), "it nests 65 deep; at most 64 is allowed");
+}
+
 TEST(JsonDepth, TakesBrokenTexts) {
   EXPECT_EQ(json_depth("]]]["), 1U);
   EXPECT_EQ(json_depth("\"\\"), 0U);
