@@ -16,8 +16,9 @@ Result<StepPlan> Scheduler::plan_step() {
   bool is_stopped = !plan.preempted.empty();
   if (Status status = admit_queue(loaded_, plan, is_stopped); !status.ok()) return error(std::move(status));
   if (Status status = admit_queue(waiting_, plan, is_stopped); !status.ok()) return error(std::move(status));
-  const bool is_stuck = plan.scheduled.empty() && running_.empty() && loading_.empty() && pool_.num_pinned_only() == 0;
-  if (is_stuck) free_a_claim(plan);
+  const bool is_waiting = !running_.empty() || !loading_.empty() || pool_.num_pinned_only() > 0;
+  // Who was preempted in this pass has left its blocks to those that are admitted in the next one.
+  if (plan.scheduled.empty() && plan.preempted.empty() && !is_waiting) free_a_claim(plan);
   return plan;
 }
 
