@@ -95,7 +95,9 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
   if (cache_.has_state_of_this_pass(hit)) return Admission::kStopped;
   const std::int64_t num_tokens = next_chunk(request, hit.boundary_tokens);
   if (num_tokens == 0) return Admission::kStopped;
-  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, {}, nullptr)) return Admission::kStopped;
+  // Who was preempted comes back when there is room for it, not to be preempted again by the next block of the others.
+  const BlockReserve reserve = request.report.num_preemptions > 0 ? reserve_for(request) : BlockReserve{};
+  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, reserve, nullptr)) return Admission::kStopped;
   if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
   request.num_computed_tokens = hit.boundary_tokens;
   run(request, num_tokens, plan);
@@ -105,7 +107,7 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
 Result<Scheduler::Admission> Scheduler::start_load(Request& request, const PrefixHit& hit, std::int64_t num_external,
                                                    StepPlan& plan) {
   const std::int64_t boundary = hit.boundary_tokens + num_external;
-  if (!cache_.admit(request, hit, num_external, boundary, load_reserve(request), &plan.load_targets)) {
+  if (!cache_.admit(request, hit, num_external, boundary, reserve_for(request), &plan.load_targets)) {
     return Admission::kStopped;
   }
   if (Status status = tell_allocated(request, num_external); !status.ok()) return error(std::move(status));
@@ -183,9 +185,9 @@ std::int64_t Scheduler::near_end(const Request& request) const {
   return std::min(request.num_tokens() + 1, request.most_tokens());
 }
 
-// A load starts only where its request and all that own blocks already can get through the tokens that they have and
-// one step more: they would have to be preempted otherwise, and what was loaded would be lost.
-BlockReserve Scheduler::load_reserve(const Request& request) const {
+// A load starts, and a preempted request comes back, only where it and all that own blocks already can get through the
+// tokens that they have and one step more: else someone is preempted, and what was loaded or computed is lost.
+BlockReserve Scheduler::reserve_for(const Request& request) const {
   const std::int64_t chunk_tokens = config_.max_batched_tokens;
   BlockReserve reserve{0, near_end(request), std::min(chunk_tokens, near_end(request))};
   const auto add = [&](const auto& owners) {

@@ -72,7 +72,7 @@ class Scheduler {
   [[nodiscard]] std::int64_t next_chunk(const Request& request, std::int64_t begin_tokens) const;
   [[nodiscard]] std::int64_t clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const;
   [[nodiscard]] std::int64_t near_end(const Request& request) const;
-  [[nodiscard]] BlockReserve load_reserve(const Request& request) const;
+  [[nodiscard]] BlockReserve reserve_for(const Request& request) const;
 
   // scheduler.cc
   void preempt(Request& request, StepPlan& plan);

@@ -32,6 +32,11 @@ std::int64_t most_steps(const Work& work) {
   return (work.num_requests + 1) * (work.total_tokens + 4);
 }
 
+// Not proven but observed: the worst of some thousand runs stays within half of it.
+std::int64_t most_computed_tokens(const Work& work) {
+  return 2 * work.num_requests * work.total_tokens;
+}
+
 class TightPool {
  public:
   explicit TightPool(std::uint64_t seed) : random_(seed) {
@@ -77,7 +82,7 @@ class TightPool {
     const EngineStats after = engine_->stats();
     EXPECT_TRUE(engine_->idle()) << "after " << after.steps - before.steps << " steps for " << work.total_tokens
                                  << " tokens of " << work.num_requests << " requests";
-    EXPECT_LE(after.computed_tokens - before.computed_tokens, work.total_tokens * work.num_requests);
+    EXPECT_LE(after.computed_tokens - before.computed_tokens, most_computed_tokens(work));
     EXPECT_EQ(engine_->take_reports().size(), requests.size());
   }
 
