@@ -132,6 +132,32 @@ TEST(KvCacheManager, ChangesNothingWhenTheBlocksDoNotSuffice) {
   EXPECT_TRUE(t.request.tables.empty());
 }
 
+TEST(KvCacheManager, CountsWhatEveryGroupStillHasToGet) {
+  Tables t({full(16), window(16, 40), chunked(16, 32), mamba(16), ring(16)});
+  ASSERT_TRUE(t.admit(16));
+  // To 96 tokens in chunks of 16: 5 more of full attention, 4 of the window (the 40 behind and the chunk, and one for
+  // the cut), 3 of the chunk (32 and 16, and one), the state behind, and the ring's one block is there.
+  EXPECT_EQ(t.manager.blocks_to_get(t.request, 96, 16), 5 + 4 + 3 + 1);
+  t.request.num_computed_tokens = 16;
+  ASSERT_TRUE(t.go_on(16, 96));
+  EXPECT_EQ(t.manager.blocks_to_get(t.request, 96, 16), 0);
+}
+
+TEST(KvCacheManager, AnAdmissionLeavesItsReserveFree) {
+  const auto is_admitted = [](std::int64_t num_blocks, const BlockReserve& reserve) {
+    Tables t({full(16), mamba(16)}, num_blocks);
+    PrefixHit none;
+    none.groups.resize(2);
+    return t.manager.admit(t.request, none, 32, 32, reserve, nullptr);
+  };
+  // 2 blocks and the state are loaded; 64 tokens need 2 blocks more and the state behind.
+  EXPECT_TRUE(is_admitted(3, {}));
+  EXPECT_TRUE(is_admitted(6, {.for_others = 0, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_FALSE(is_admitted(5, {.for_others = 0, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_TRUE(is_admitted(8, {.for_others = 2, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_FALSE(is_admitted(7, {.for_others = 2, .own_end_tokens = 64, .chunk_tokens = 32}));
+}
+
 TEST(KvCacheManager, FreesTheTailOfARequestFirst) {
   Tables t({full(16)}, 4);
   ASSERT_TRUE(t.admit(48));
