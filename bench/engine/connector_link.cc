@@ -37,6 +37,7 @@ Status ConnectorLink::add_workers(const Geometry& geometry, const EngineConfig& 
     auto backend = create_host_backend(HostBackendOptions{.copy_threads = config.connector.copy_threads});
     if (!backend) return backend.error();
     if (r == 0) *backend = plant_fault(std::move(*backend), config.plant);
+    if (config.decorate_backend) *backend = config.decorate_backend(rank, std::move(*backend));
     auto worker =
         WorkerConnector::create(geometry, config.connector, WorkerSpec{rank, runner_.num_ranks()}, std::move(*backend));
     if (!worker) return worker.error();

@@ -1,7 +1,9 @@
 #include "bench/engine/device_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "bench/engine/group_rules.h"
@@ -23,7 +25,25 @@ std::int64_t first_part_bytes(const KvCacheGroup& group, std::int64_t payload_by
   return group.block_tokens / 2 * payload_bytes;
 }
 
+// Bytes from one block to the next in the two regions.
+std::array<std::int64_t, 2> region_strides(const Geometry& geometry, std::int64_t payload_bytes) {
+  std::array<std::int64_t, 2> strides{kAlignmentBytes, kAlignmentBytes};
+  for (const KvCacheGroup& group : geometry.spec().groups) {
+    const std::int64_t first = first_part_bytes(group, payload_bytes);
+    strides[0] = std::max(strides[0], align_up(first));
+    strides[1] = std::max(strides[1], align_up(group_block_bytes(group, payload_bytes) - first));
+  }
+  return strides;
+}
+
 }  // namespace
+
+std::int64_t device_memory_bytes(const Geometry& geometry, std::int64_t payload_bytes, std::int64_t num_blocks) {
+  const std::array<std::int64_t, 2> strides = region_strides(geometry, payload_bytes);
+  const std::int64_t block_bytes = strides[0] + strides[1];
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return block_bytes > kMost / num_blocks ? kMost : block_bytes * num_blocks;
+}
 
 std::int64_t group_block_bytes(const KvCacheGroup& group, std::int64_t payload_bytes) {
   return (group.kind == GroupKind::kMamba ? kStateRows : group.block_tokens) * payload_bytes;
@@ -35,12 +55,9 @@ void DeviceMemory::FreeBytes::operator()(std::byte* bytes) const {
 
 DeviceMemory::DeviceMemory(const Geometry& geometry, std::int64_t payload_bytes, std::int64_t num_blocks)
     : payload_bytes_(payload_bytes) {
-  std::int64_t strides[2] = {kAlignmentBytes, kAlignmentBytes};
+  const std::array<std::int64_t, 2> strides = region_strides(geometry, payload_bytes);
   for (const KvCacheGroup& group : geometry.spec().groups) {
-    const std::int64_t first = first_part_bytes(group, payload_bytes);
-    first_half_rows_.push_back(first / payload_bytes);
-    strides[0] = std::max(strides[0], align_up(first));
-    strides[1] = std::max(strides[1], align_up(group_block_bytes(group, payload_bytes) - first));
+    first_half_rows_.push_back(first_part_bytes(group, payload_bytes) / payload_bytes);
   }
   layout_.num_blocks = num_blocks;
   for (const std::int64_t stride : strides) {

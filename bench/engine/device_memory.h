@@ -15,6 +15,9 @@ namespace hostkv::bench {
 // Bytes of one block of group g: its rows, or one recurrent state.
 std::int64_t group_block_bytes(const KvCacheGroup& group, std::int64_t payload_bytes);
 
+// Bytes of the KV memory of one rank with `num_blocks` blocks; INT64_MAX where they are more.
+std::int64_t device_memory_bytes(const Geometry& geometry, std::int64_t payload_bytes, std::int64_t num_blocks);
+
 // The KV memory of one rank.
 //
 // Purpose: two regions, as an engine with two layers would have them. Rows [0, half) of a block are in the first, the

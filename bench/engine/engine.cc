@@ -1,9 +1,12 @@
 #include "bench/engine/engine.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "base/memory_limit.h"
+#include "bench/engine/device_memory.h"
 #include "bench/engine/engine_impl.h"
 #include "bench/engine/group_rules.h"
 
@@ -34,6 +37,37 @@ Status validate(const EngineConfig& config) {
   return {};
 }
 
+// A block is known by the prefix hash at its end: there must be one. States closer than hashes are kept where one is.
+Status check_blocks_end_at_hashes(const Geometry& geometry) {
+  if (!geometry.spec().prefix_caching || !has_findable_prefixes(geometry)) return {};
+  const std::int64_t hash_tokens = geometry.hash_block_tokens();
+  for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
+    const GroupIndex g{i};
+    const bool is_known_by_hashes = is_cached_group(geometry, g) && geometry.group(g).kind != GroupKind::kMamba;
+    if (!is_known_by_hashes || geometry.span_tokens(g) % hash_tokens == 0) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  geometry.group_label(g) + ": span " + std::to_string(geometry.span_tokens(g)) +
+                      " is not a multiple of the hash block " + std::to_string(hash_tokens) +
+                      ", which is the scheduler block beside recurrent states of mode all; use mode align or blocks "
+                      "of " +
+                      std::to_string(hash_tokens) + " tokens");
+  }
+  return {};
+}
+
+Status no_memory(const EngineConfig& config, std::int64_t rank_bytes, const std::string& why) {
+  return Status(StatusCode::kResourceExhausted, "num_device_blocks " + std::to_string(config.num_device_blocks) +
+                                                    " with payload_bytes " + std::to_string(config.payload_bytes) +
+                                                    " needs " + std::to_string(rank_bytes) + " bytes on each of " +
+                                                    std::to_string(config.geometry.parallel.dcp) + " ranks, " + why);
+}
+
+Status check_memory(const EngineConfig& config, std::int64_t rank_bytes) {
+  const std::int64_t limit_bytes = memory_limit_bytes();
+  if (rank_bytes <= limit_bytes / config.geometry.parallel.dcp) return {};
+  return no_memory(config, rank_bytes, "this process may have " + std::to_string(limit_bytes) + " in all");
+}
+
 }  // namespace
 
 std::vector<std::int64_t> payload_block_bytes(const EngineConfig& config) {
@@ -62,12 +96,19 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config) {
   config.geometry.fine_hits = false;  // this engine's lookups end on scheduler blocks
   Result<Geometry> geometry = Geometry::resolve(config.geometry);
   if (!geometry) return error(geometry.error());
-  const bool offload = config.offload;
-  auto engine = std::make_unique<EngineImpl>(std::move(config), std::move(*geometry));
-  if (offload) {
-    if (Status status = engine->connect(); !status.ok()) return error(std::move(status));
+  if (Status status = check_blocks_end_at_hashes(*geometry); !status.ok()) return error(std::move(status));
+  const std::int64_t rank_bytes = device_memory_bytes(*geometry, config.payload_bytes, config.num_device_blocks + 1);
+  if (Status status = check_memory(config, rank_bytes); !status.ok()) return error(std::move(status));
+  try {
+    const bool offload = config.offload;
+    auto engine = std::make_unique<EngineImpl>(config, std::move(*geometry));
+    if (offload) {
+      if (Status status = engine->connect(); !status.ok()) return error(std::move(status));
+    }
+    return engine;
+  } catch (const std::bad_alloc&) {
+    return error(no_memory(config, rank_bytes, "which cannot be had"));
   }
-  return engine;
 }
 
 EngineImpl::EngineImpl(EngineConfig config, Geometry geometry)
@@ -129,34 +170,30 @@ Status EngineImpl::step() {
   const Status ran = run_on_ranks();
   runner_.synchronize();
   if (!ran.ok()) return ran;
-  std::int64_t num_loaded = 0;
   if (link_) {
     if (config_.settle_copies) {
       if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
     }
     const Result<std::vector<LoadOutcome>> outcomes = link_->end_step();
     if (!outcomes) return outcomes.error();
-    const Result<std::int64_t> succeeded = scheduler_.apply_load_outcomes(*outcomes);
-    if (!succeeded) return succeeded.error();
-    num_loaded = *succeeded;
+    if (Status status = scheduler_.apply_load_outcomes(*outcomes); !status.ok()) return status;
   }
-  if (!plan_.scheduled.empty() || num_loaded > 0) ++num_progress_;
   return scheduler_.complete_step(plan_);
 }
 
 Status EngineImpl::run_until_idle(std::int64_t max_steps) {
   std::int64_t num_stalled = 0;
   while (!idle()) {
-    const std::int64_t progress = num_progress_;
+    const std::int64_t progress = scheduler_.num_progress();
     if (Status status = step(); !status.ok()) return status;
-    num_stalled = num_progress_ == progress ? num_stalled + 1 : 0;
+    num_stalled = scheduler_.num_progress() == progress ? num_stalled + 1 : 0;
     if (num_stalled == 0 || idle()) continue;
     if (num_stalled >= max_steps) {
       return Status(StatusCode::kDeadlineExceeded,
                     "no progress in " + std::to_string(num_stalled) + " steps: " + scheduler_.describe_requests());
     }
-    // Only copies can bring the next step forward; a copy that takes longer is no reason to stop.
-    if (link_) static_cast<void>(link_->wait_idle(kIdleWait));
+    // Nobody ran: only copies can bring the next step forward; one that takes longer is no reason to stop.
+    if (link_ && plan_.scheduled.empty()) static_cast<void>(link_->wait_idle(kIdleWait));
   }
   return {};
 }

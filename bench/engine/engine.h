@@ -9,11 +9,13 @@
 // stale, torn or foreign byte is counted at the step in which a real model would have produced a wrong token.
 // Thread-safety: one thread. Forwards run on one HostStream per rank (its compute stream), copies on the backends'
 // threads. Ownership: owns its device memory, block pool, connector (scheduler side and one worker per rank). Failure:
-// create() answers kInvalidArgument for a config out of range; calls for unknown requests kNotFound. A wrong byte is
-// not an error of a call: it is in EngineStats::bytes_wrong and first_wrong.
+// create() answers kInvalidArgument for a config out of range and kResourceExhausted for more memory than there is;
+// calls for unknown requests kNotFound. A wrong byte is not an error of a call: it is in EngineStats::bytes_wrong and
+// first_wrong.
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +27,7 @@
 #include "hostkv/metrics.h"
 #include "hostkv/options.h"
 #include "hostkv/status.h"
+#include "hostkv/transfer_backend.h"
 #include "hostkv/types.h"
 
 namespace hostkv::bench {
@@ -54,6 +57,8 @@ struct EngineConfig {
   // Each step waits for the copies that run and takes their results in the order of the jobs: a run then repeats
   // exactly. Otherwise completions fall into whatever step they fall into, as in a live engine.
   bool settle_copies = false;
+  // Wraps the transfer backend of each rank, outside of `plant`. Empty: nothing is wrapped.
+  std::function<std::unique_ptr<TransferBackend>(RankIndex, std::unique_ptr<TransferBackend>)> decorate_backend;
 };
 
 // Bytes of one block of each group on one rank under `config.payload_bytes`, [num_groups]; what a host slot of that
@@ -109,7 +114,7 @@ class Engine {
   // One scheduler step on all ranks. Also when nothing is left to run: polls the connector.
   virtual Status step() = 0;
   // Steps until no request and no connector work is left. kDeadlineExceeded with the state of every request after
-  // `max_steps` steps without progress: nothing hangs.
+  // `max_steps` steps without progress: nothing hangs. Progress: a request got further than ever before, or ended.
   virtual Status run_until_idle(std::int64_t max_steps = 1'000'000) = 0;
   [[nodiscard]] virtual bool idle() const = 0;
 

@@ -55,7 +55,6 @@ class EngineImpl final : public Engine {
   std::unique_ptr<ConnectorLink> link_;  // null without offload
   StepPlan plan_;
   std::int64_t num_steps_ = 0;
-  std::int64_t num_progress_ = 0;  // steps that brought some request forward
 };
 
 }  // namespace hostkv::bench

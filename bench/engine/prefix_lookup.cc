@@ -49,9 +49,6 @@ class Search {
   [[nodiscard]] bool is_served(std::int64_t boundary) const {
     for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
       const GroupIndex g{i};
-      const bool is_recurrent_without_states =
-          geometry_.group(g).kind == GroupKind::kMamba && geometry_.group(g).mamba_mode == MambaMode::kNone;
-      if (is_recurrent_without_states) return false;
       if (is_cached_group(geometry_, g) && !is_served(g, boundary)) return false;
     }
     return true;
@@ -101,6 +98,14 @@ class Search {
 
 }  // namespace
 
+bool has_findable_prefixes(const Geometry& geometry) {
+  for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (geometry.group(g).kind != GroupKind::kScratch && !is_cached_group(geometry, g)) return false;
+  }
+  return true;
+}
+
 bool is_cached_group(const Geometry& geometry, GroupIndex group) {
   const KvCacheGroup& g = geometry.group(group);
   if (!g.cacheable || g.kind == GroupKind::kScratch) return false;
@@ -108,7 +113,10 @@ bool is_cached_group(const Geometry& geometry, GroupIndex group) {
 }
 
 PrefixHit find_longest_prefix(const Geometry& geometry, const BlockPool& pool, const Request& request) {
-  return Search(geometry, pool, request).find();
+  if (has_findable_prefixes(geometry)) return Search(geometry, pool, request).find();
+  PrefixHit none;
+  none.groups.resize(geometry.num_groups());
+  return none;
 }
 
 }  // namespace hostkv::bench

@@ -23,12 +23,16 @@ struct PrefixHit {
   std::vector<GroupHit> groups;  // [num_groups]
 };
 
+// Can a prefix be found at all? False with a group (scratch apart) whose blocks or states are never findable: nothing
+// would fill what it reads behind a hit.
+bool has_findable_prefixes(const Geometry& geometry);
+
 // Does group g take part in the device's prefix cache?
 bool is_cached_group(const Geometry& geometry, GroupIndex group);
 
 // The longest boundary, at most num_tokens - 1, for which every cached group has all that a lookup wants in the pool
-// (R2, R3). Takes no reference. Cost: O(blocks of the prompt) probes for full attention, and the blocks of the window
-// or one state for each boundary tried below that.
+// (R2, R3); 0 without findable prefixes. Takes no reference. Cost: O(blocks of the prompt) probes for full attention,
+// and the blocks of the window or one state for each boundary tried below that.
 PrefixHit find_longest_prefix(const Geometry& geometry, const BlockPool& pool, const Request& request);
 
 }  // namespace hostkv::bench

@@ -109,8 +109,8 @@ std::int64_t RankForward::first_read_token(GroupIndex g, const ForwardChunk& chu
     default:
       break;
   }
-  // What never moves to the host has only the rows that this admission wrote.
-  return geometry_.offloadable(g) ? first : std::max(first, chunk.request->own_start_tokens);
+  // A ring is never found again: it has only the rows that this admission wrote.
+  return group.kind == GroupKind::kScratch ? std::max(first, chunk.request->own_start_tokens) : first;
 }
 
 void RankForward::check_rows(GroupIndex g, const ForwardChunk& chunk) {

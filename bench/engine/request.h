@@ -32,6 +32,7 @@ struct Request {
   std::vector<std::uint64_t> states;  // chained prefix state after i tokens, as far as a forward needed it
 
   std::int64_t num_computed_tokens = 0;         // settled: written by a forward, hit or loaded
+  std::int64_t furthest_tokens = 0;             // most tokens that were ever computed: more is progress
   std::int64_t own_start_tokens = 0;            // of this admission: the boundary behind which it computes by itself
   std::int64_t device_hit_tokens = 0;           // of the last lookup
   std::int64_t host_hit_tokens = 0;             // of the last lookup: what its load brings
@@ -43,6 +44,8 @@ struct Request {
   RequestReport report;
 
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
+  // The last output is sampled and never written.
+  [[nodiscard]] std::int64_t most_tokens() const { return num_prompt_tokens + max_new_tokens - 1; }
   [[nodiscard]] std::int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
 };
 

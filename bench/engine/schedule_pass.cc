@@ -16,8 +16,9 @@ Result<StepPlan> Scheduler::plan_step() {
   bool is_stopped = !plan.preempted.empty();
   if (Status status = admit_queue(loaded_, plan, is_stopped); !status.ok()) return error(std::move(status));
   if (Status status = admit_queue(waiting_, plan, is_stopped); !status.ok()) return error(std::move(status));
-  const bool is_stuck = plan.scheduled.empty() && running_.empty() && loading_.empty() && pool_.num_pinned_only() == 0;
-  if (is_stuck) free_a_claim(plan);
+  const bool is_waiting = !running_.empty() || !loading_.empty() || pool_.num_pinned_only() > 0;
+  // Who was preempted in this pass has left its blocks to those that are admitted in the next one.
+  if (plan.scheduled.empty() && plan.preempted.empty() && !is_waiting) free_a_claim(plan);
   return plan;
 }
 
@@ -36,11 +37,20 @@ bool Scheduler::make_room(Request& request, std::int64_t end_tokens, StepPlan& p
   while (!cache_.grow(request, end_tokens)) {
     // Blocks that only copies keep come back by themselves: waiting is cheaper than computing again.
     if (pool_.num_pinned_only() > 0) return false;
-    Request& victim = *running_.back();
+    Request& victim = youngest_owner();
+    // So do those of a load in flight: once it has ended, its request may be the younger one.
+    if (&victim == &request && !loading_.empty()) return false;
     preempt(victim, plan);
     if (&victim == &request) return false;
   }
   return true;
+}
+
+// REQUIRES: someone runs. A load in flight cannot be stopped, so its request is no candidate.
+Request& Scheduler::youngest_owner() const {
+  Request* youngest = running_.back();
+  if (!loaded_.empty() && youngest->id < loaded_.back()->id) youngest = loaded_.back();
+  return *youngest;
 }
 
 Status Scheduler::admit_queue(std::deque<Request*>& queue, StepPlan& plan, bool& is_stopped) {
@@ -85,7 +95,9 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
   if (cache_.has_state_of_this_pass(hit)) return Admission::kStopped;
   const std::int64_t num_tokens = next_chunk(request, hit.boundary_tokens);
   if (num_tokens == 0) return Admission::kStopped;
-  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, 0, nullptr)) return Admission::kStopped;
+  // Who was preempted comes back when there is room for it, not to be preempted again by the next block of the others.
+  const BlockReserve reserve = request.report.num_preemptions > 0 ? reserve_for(request) : BlockReserve{};
+  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, reserve, nullptr)) return Admission::kStopped;
   if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
   request.num_computed_tokens = hit.boundary_tokens;
   run(request, num_tokens, plan);
@@ -95,7 +107,7 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
 Result<Scheduler::Admission> Scheduler::start_load(Request& request, const PrefixHit& hit, std::int64_t num_external,
                                                    StepPlan& plan) {
   const std::int64_t boundary = hit.boundary_tokens + num_external;
-  if (!cache_.admit(request, hit, num_external, boundary, reserved_blocks(), &plan.load_targets)) {
+  if (!cache_.admit(request, hit, num_external, boundary, reserve_for(request), &plan.load_targets)) {
     return Admission::kStopped;
   }
   if (Status status = tell_allocated(request, num_external); !status.ok()) return error(std::move(status));
@@ -120,7 +132,7 @@ void Scheduler::run(Request& request, std::int64_t num_tokens, StepPlan& plan) {
     request.report.host_hit_tokens = request.host_hit_tokens;
   }
   request.state = RequestState::kRunning;
-  running_.push_back(&request);
+  insert_by_age(running_, request);
   record_chunk(request, num_tokens, plan);
 }
 
@@ -168,14 +180,25 @@ std::int64_t Scheduler::clip_to_state_boundary(const Request& request, std::int6
   return end;
 }
 
-// What requests that own blocks already still need to get through their prompts: a load must not starve them.
-std::int64_t Scheduler::reserved_blocks() const {
-  std::int64_t sum = 0;
-  for (const auto* owners : {&running_, &loading_}) {
-    for (const Request* request : *owners) sum += cache_.blocks_to_finish(*request);
-  }
-  for (const Request* request : loaded_) sum += cache_.blocks_to_finish(*request);
-  return sum;
+// How far a request gets with what it knows now: its tokens, and the first one that it will sample.
+std::int64_t Scheduler::near_end(const Request& request) const {
+  return std::min(request.num_tokens() + 1, request.most_tokens());
+}
+
+// A load starts, and a preempted request comes back, only where it and all that own blocks already can get through the
+// tokens that they have and one step more: else someone is preempted, and what was loaded or computed is lost.
+BlockReserve Scheduler::reserve_for(const Request& request) const {
+  const std::int64_t chunk_tokens = config_.max_batched_tokens;
+  BlockReserve reserve{0, near_end(request), std::min(chunk_tokens, near_end(request))};
+  const auto add = [&](const auto& owners) {
+    for (const Request* owner : owners) {
+      reserve.for_others += cache_.blocks_to_get(*owner, near_end(*owner), std::min(chunk_tokens, near_end(*owner)));
+    }
+  };
+  add(running_);
+  add(loaded_);
+  add(loading_);
+  return reserve;
 }
 
 }  // namespace hostkv::bench

@@ -28,7 +28,12 @@ std::string_view state_name(RequestState state) {
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, const Geometry& geometry, BlockPool& pool, RequestMap& requests)
-    : config_(config), geometry_(geometry), pool_(pool), requests_(requests), cache_(geometry, pool) {
+    : config_(config),
+      geometry_(geometry),
+      pool_(pool),
+      requests_(requests),
+      cache_(geometry, pool),
+      host_can_serve_(has_findable_prefixes(geometry)) {
   for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
     const GroupIndex g{i};
     drops_unit_ = drops_unit_ || geometry.drops_unit(g);
@@ -96,7 +101,7 @@ void Scheduler::preempt(Request& request, StepPlan& plan) {
   cache_.free(request);
   request.num_computed_tokens = 0;
   request.state = RequestState::kWaiting;
-  waiting_.push_front(&request);
+  insert_by_age(waiting_, request);
   ++request.report.num_preemptions;
   ++num_preemptions_;
   plan.preempted.push_back(request.id);
@@ -109,9 +114,21 @@ Status Scheduler::complete_step(const StepPlan& plan) {
   return {};
 }
 
+void Scheduler::insert_by_age(std::deque<Request*>& queue, Request& request) {
+  const auto younger = std::ranges::find_if(queue, [&](const Request* other) { return request.id < other->id; });
+  queue.insert(younger, &request);
+}
+
+void Scheduler::advance_to(Request& request, std::int64_t num_tokens) {
+  request.num_computed_tokens = num_tokens;
+  if (num_tokens <= request.furthest_tokens) return;
+  request.furthest_tokens = num_tokens;
+  ++num_progress_;
+}
+
 Status Scheduler::settle_chunk(Request& request, const ScheduledRequest& chunk) {
   const std::int64_t end = chunk.num_computed_tokens + chunk.num_scheduled_tokens;
-  request.num_computed_tokens = end;
+  advance_to(request, end);
   num_computed_tokens_ += chunk.num_scheduled_tokens;
   if (request.report.num_preemptions == 0) {
     const std::int64_t prompt_end = std::min(end, request.num_prompt_tokens);
@@ -131,6 +148,7 @@ Status Scheduler::finish(Request& request, bool aborted) {
   cache_.free(request);
   request.report.aborted = aborted;
   reports_.push_back(request.report);
+  ++num_progress_;
   requests_.erase(request.id);
   return status;
 }
@@ -152,31 +170,29 @@ void Scheduler::remove_from_queue(const Request& request) {
   }
 }
 
-Result<std::int64_t> Scheduler::apply_load_outcomes(std::span<const LoadOutcome> outcomes) {
-  std::int64_t num_succeeded = 0;
+Status Scheduler::apply_load_outcomes(std::span<const LoadOutcome> outcomes) {
   for (const LoadOutcome& outcome : outcomes) {
     const auto found = requests_.find(outcome.request);
     if (found == requests_.end()) continue;  // aborted meanwhile
     Request& request = *found->second;
     if (request.state != RequestState::kWaitingForLoad) {
-      return error(StatusCode::kInternal, "R10: a load of request " + std::to_string(request.id.value()) +
-                                              " ended, but the request is " + std::string(state_name(request.state)));
+      return Status(StatusCode::kInternal, "R10: a load of request " + std::to_string(request.id.value()) +
+                                               " ended, but the request is " + std::string(state_name(request.state)));
     }
     std::erase(loading_, &request);
     if (outcome.status == StatusCode::kOk) {
-      ++num_succeeded;
-      request.num_computed_tokens = request.device_hit_tokens + request.host_hit_tokens;
+      advance_to(request, request.device_hit_tokens + request.host_hit_tokens);
       cache_.cache_blocks(request, request.num_computed_tokens);
       request.state = RequestState::kLoaded;
-      loaded_.push_back(&request);
+      insert_by_age(loaded_, request);
     } else {
       cache_.free(request);
       ++request.report.failed_loads;
       request.state = RequestState::kWaiting;
-      waiting_.push_front(&request);
+      insert_by_age(waiting_, request);
     }
   }
-  return num_succeeded;
+  return {};
 }
 
 std::vector<RequestReport> Scheduler::take_reports() {

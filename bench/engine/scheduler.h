@@ -25,9 +25,10 @@ struct StepPlan {
   std::vector<FailedBlock> load_targets;  // blocks that a load planned in this pass will fill
 };
 
-// vLLM's V1 scheduler: running requests first, then admissions, under a token budget.
+// vLLM's V1 scheduler: running requests first, then admissions, under a token budget, first come first served.
 //
-// Purpose: decides chunks, admissions with device and host hits, preemptions, and the life of requests. Blocks become
+// Purpose: decides chunks, admissions with device and host hits, preemptions, and the life of requests. A request's age
+// is its place in the order of add(). Blocks become
 // findable in the pass whose forward fills them. Thread-safety: one thread. Ownership: pool, geometry, requests and
 // connector are the caller's and outlive it. Cost: O(running + admitted + their lookups) a pass. Failure: a connector's
 // error ends the pass and is answered.
@@ -42,11 +43,12 @@ class Scheduler {
   Result<StepPlan> plan_step();
   // The forward of the plan has run.
   Status complete_step(const StepPlan& plan);
-  // Returns how many loads succeeded.
-  Result<std::int64_t> apply_load_outcomes(std::span<const LoadOutcome> outcomes);
+  Status apply_load_outcomes(std::span<const LoadOutcome> outcomes);
 
   [[nodiscard]] bool has_requests() const { return !requests_.empty(); }
   [[nodiscard]] std::int64_t num_preemptions() const { return num_preemptions_; }
+  // Times that a request got further than ever before, or ended. Computing again what was lost is no progress.
+  [[nodiscard]] std::int64_t num_progress() const { return num_progress_; }
   [[nodiscard]] std::int64_t num_computed_tokens() const { return num_computed_tokens_; }
   std::vector<RequestReport> take_reports();
   [[nodiscard]] std::string describe_requests() const;
@@ -56,6 +58,7 @@ class Scheduler {
 
   // schedule_pass.cc
   void schedule_running(StepPlan& plan);
+  [[nodiscard]] Request& youngest_owner() const;
   [[nodiscard]] bool make_room(Request& request, std::int64_t end_tokens, StepPlan& plan);
   Status admit_queue(std::deque<Request*>& queue, StepPlan& plan, bool& is_stopped);
   Result<Admission> admit(Request& request, StepPlan& plan);
@@ -68,11 +71,14 @@ class Scheduler {
   void free_a_claim(StepPlan& plan);
   [[nodiscard]] std::int64_t next_chunk(const Request& request, std::int64_t begin_tokens) const;
   [[nodiscard]] std::int64_t clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const;
-  [[nodiscard]] std::int64_t reserved_blocks() const;
+  [[nodiscard]] std::int64_t near_end(const Request& request) const;
+  [[nodiscard]] BlockReserve reserve_for(const Request& request) const;
 
   // scheduler.cc
   void preempt(Request& request, StepPlan& plan);
   Status append_hashes(Request& request, std::size_t first_new);
+  static void insert_by_age(std::deque<Request*>& queue, Request& request);
+  void advance_to(Request& request, std::int64_t num_tokens);
   Status settle_chunk(Request& request, const ScheduledRequest& chunk);
   Status finish(Request& request, bool aborted);
   void remove_from_queue(const Request& request);
@@ -86,15 +92,18 @@ class Scheduler {
   SchedulerConnector* connector_ = nullptr;
   std::int64_t state_span_tokens_ = 0;  // distance of retained align states; 0: no align group
   bool drops_unit_ = false;
-  bool host_can_serve_ = true;  // false: some recurrent state never reaches the host
+  bool host_can_serve_ = true;  // false: some group never comes back from the host
+  // Oldest first, whatever came between: who is older gets its tokens first and is never preempted for a younger one.
+  // So the oldest owner of blocks gets on in every step that no copy holds up, and in the end everyone does (R18).
   std::deque<Request*> waiting_;
-  std::deque<Request*> loaded_;  // own loaded blocks, so they go first (R18)
-  std::vector<Request*> loading_;
-  std::vector<Request*> running_;
+  std::deque<Request*> loaded_;  // own loaded blocks, so they go before those that wait
+  std::deque<Request*> running_;
+  std::vector<Request*> loading_;   // in any order
   std::int64_t budget_tokens_ = 0;  // left in this pass
   std::uint64_t next_id_ = 1;
   std::vector<RequestReport> reports_;
   std::int64_t num_preemptions_ = 0;
+  std::int64_t num_progress_ = 0;
   std::int64_t num_computed_tokens_ = 0;
 };
 

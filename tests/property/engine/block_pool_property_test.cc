@@ -84,7 +84,7 @@ class PoolWalk {
 
  private:
   std::uint32_t pick(std::uint32_t low, std::uint32_t high) {
-    return std::uniform_int_distribution<std::uint32_t>(low, high)(random_);
+    return static_cast<std::uint32_t>(hostkv::testing::pick(random_, low, high));
   }
   void free_some() {
     std::vector<BlockId> blocks;
@@ -127,14 +127,14 @@ class PoolWalk {
     EXPECT_TRUE(pool_.check_conservation(owners).ok()) << pool_.check_conservation(owners).to_string();
   }
 
-  std::mt19937_64 random_;
+  Random random_;
   BlockPool pool_;
   ModelPool model_;
 };
 
 TEST(BlockPoolProperty, BehavesAsPlainListsDo) {
-  const std::uint64_t first_seed = hostkv::testing::test_number("HOSTKV_TEST_SEED", 1);
-  const std::uint64_t rounds = hostkv::testing::test_number("HOSTKV_TEST_ROUNDS", 20);
+  const std::uint64_t first_seed = first_test_seed();
+  const std::uint64_t rounds = test_rounds(20);
   for (std::uint64_t seed = first_seed; seed < first_seed + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
     PoolWalk walk(seed);

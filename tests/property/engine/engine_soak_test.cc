@@ -24,25 +24,21 @@ void PrintTo(const SoakCase& soak, std::ostream* out) {
 
 std::vector<SoakCase> soak_cases() {
   std::vector<SoakCase> cases{
-      {"full", {full_group(8)}},
-      {"full_window", {full_group(8), window_group(8, 20)}},
-      {"window_chunked", {window_group(8, 20), chunked_group(8, 16)}},
-      {"full_align", {full_group(8), mamba_group(16)}},
-      {"full_all", {full_group(8), mamba_group(8, MambaMode::kAll)}},
-      {"full_none", {full_group(8), mamba_group(8, MambaMode::kNone)}},
-      {"everything",
-       {full_group(16), window_group(8, 20), chunked_group(16, 32), mamba_group(16), ring_group(4)},
-       1,
-       1,
-       90},
+      {"full", {full(8)}},
+      {"full_window", {full(8), window(8, 20)}},
+      {"window_chunked", {window(8, 20), chunked(8, 16)}},
+      {"full_align", {full(8), mamba(16)}},
+      {"full_all", {full(8), mamba(8, MambaMode::kAll)}},
+      {"full_none", {full(8), mamba(8, MambaMode::kNone)}},
+      {"everything", {full(16), window(8, 20), chunked(16, 32), mamba(16), ring(4)}, 1, 1, 90},
   };
   for (const std::int64_t dcp : {2, 4, 8}) {
     for (const std::int64_t interleave : {1, 2, 8}) {
       const std::string suffix = "_dcp" + std::to_string(dcp) + "_interleave" + std::to_string(interleave);
-      cases.push_back({"mla_align" + suffix, {mla_group(8, true), mamba_group(8 * dcp)}, dcp, interleave, 30});
+      cases.push_back({"mla_align" + suffix, {mla(8, true), mamba(8 * dcp)}, dcp, interleave, 30});
     }
   }
-  cases.push_back({"sharded_and_replicated", {full_group(8, true), full_group(8), ring_group(8)}, 4, 2, 60});
+  cases.push_back({"sharded_and_replicated", {full(8, true), full(8, false), ring(8)}, 4, 2, 60});
   return cases;
 }
 
@@ -79,9 +75,7 @@ class Soak {
   }
 
  private:
-  std::int64_t pick(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
-  }
+  std::int64_t pick(std::int64_t low, std::int64_t high) { return hostkv::testing::pick(random_, low, high); }
   void act() {
     const std::int64_t choice = pick(0, 9);
     if (choice < 3) add();
@@ -118,7 +112,7 @@ class Soak {
     }
   }
 
-  std::mt19937_64 random_;
+  Random random_;
   std::unique_ptr<EngineImpl> engine_;
   std::int64_t span_ = 1;
   std::int64_t num_added_ = 0;
@@ -127,8 +121,8 @@ class Soak {
 class EngineSoak : public ::testing::TestWithParam<SoakCase> {
  protected:
   static void run(bool offload) {
-    const std::uint64_t first_seed = test_number("HOSTKV_TEST_SEED", 1);
-    const std::uint64_t rounds = test_number("HOSTKV_TEST_ROUNDS", 2);
+    const std::uint64_t first_seed = first_test_seed();
+    const std::uint64_t rounds = test_rounds(2);
     for (std::uint64_t seed = first_seed; seed < first_seed + rounds && !HasFailure(); ++seed) {
       SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
       Soak(GetParam(), offload, seed).run();

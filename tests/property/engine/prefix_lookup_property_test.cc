@@ -73,16 +73,14 @@ class LookupCase {
   }
 
  private:
-  std::int64_t pick(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
-  }
+  std::int64_t pick(std::int64_t low, std::int64_t high) { return hostkv::testing::pick(random_, low, high); }
   std::vector<KvCacheGroup> pick_groups() {
-    std::vector<KvCacheGroup> groups{full_group(4 * pick(1, 2))};
+    std::vector<KvCacheGroup> groups{full(4 * pick(1, 2))};
     groups[0].eagle = pick(0, 3) == 0;
-    if (pick(0, 1) == 1) groups.push_back(window_group(4, pick(1, 20)));
-    if (pick(0, 1) == 1) groups.push_back(mamba_group(8));
-    if (pick(0, 1) == 1) groups.push_back(chunked_group(8, 8 * pick(1, 3)));
-    if (pick(0, 1) == 1) groups.push_back(ring_group(4));
+    if (pick(0, 1) == 1) groups.push_back(window(4, pick(1, 20)));
+    if (pick(0, 1) == 1) groups.push_back(mamba(8));
+    if (pick(0, 1) == 1) groups.push_back(chunked(8, 8 * pick(1, 3)));
+    if (pick(0, 1) == 1) groups.push_back(ring(4));
     return groups;
   }
   void fill(const Geometry& geometry, const Request& request, BlockPool& pool, Model& model) {
@@ -101,12 +99,12 @@ class LookupCase {
       }
     }
   }
-  std::mt19937_64 random_;
+  Random random_;
 };
 
 TEST(PrefixLookupProperty, AnswersTheLongestBoundaryThatEveryGroupServes) {
-  const std::uint64_t first_seed = test_number("HOSTKV_TEST_SEED", 1);
-  const std::uint64_t rounds = 20 * test_number("HOSTKV_TEST_ROUNDS", 20);
+  const std::uint64_t first_seed = first_test_seed();
+  const std::uint64_t rounds = 20 * test_rounds(20);
   for (std::uint64_t seed = first_seed; seed < first_seed + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
     LookupCase(seed).run();

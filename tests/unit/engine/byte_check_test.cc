@@ -30,7 +30,7 @@ EngineStats decode_after(const Damage& damage) {
 }
 
 TEST(ByteCheck, SeesOneByteInEveryRowOfFullAttention) {
-  const EngineConfig config = device_config({full_group(16)}, 20);
+  const EngineConfig config = device_config({full(16)}, 20);
   for (std::int64_t row = 0; row < 60; ++row) {
     const EngineStats stats = decode_after(
         {.config = config, .block_index = static_cast<std::size_t>(row / 16), .offset_bytes = row % 16 * 8 + 7});
@@ -43,7 +43,7 @@ TEST(ByteCheck, SeesOneByteInEveryRowOfFullAttention) {
 
 TEST(ByteCheck, SeesOneByteOnTheRankThatOwnsTheRow) {
   for (const std::int64_t interleave : {1, 4, 16}) {
-    EngineConfig config = device_config({mla_group(16, true)}, 20);
+    EngineConfig config = device_config({mla(16, true)}, 20);
     config.geometry.parallel.dcp = 4;
     config.geometry.parallel.interleave_tokens = interleave;
     const Geometry& geometry = make_engine(config)->geometry();
@@ -63,21 +63,21 @@ TEST(ByteCheck, SeesOneByteOnTheRankThatOwnsTheRow) {
 }
 
 TEST(ByteCheck, DoesNotReadRowsOutsideTheWindow) {
-  const EngineConfig config = device_config({window_group(16, 20)}, 20);
+  const EngineConfig config = device_config({window(16, 20)}, 20);
   // Token 60 is decoded first and reads from 41 on: row 9 of block 2.
   EXPECT_EQ(decode_after({.config = config, .block_index = 2, .offset_bytes = 8 * 8}).bytes_wrong, 0);
   EXPECT_EQ(decode_after({.config = config, .block_index = 2, .offset_bytes = 9 * 8}).bytes_wrong, 1);
 }
 
 TEST(ByteCheck, DoesNotReadRowsOfEarlierChunks) {
-  const EngineConfig config = device_config({chunked_group(16, 32)}, 20);
+  const EngineConfig config = device_config({chunked(16, 32)}, 20);
   EXPECT_EQ(decode_after({.config = config, .block_index = 1, .offset_bytes = 15 * 8}).bytes_wrong, 0);
   EXPECT_EQ(decode_after({.config = config, .block_index = 2, .offset_bytes = 0}).bytes_wrong, 2);
 }
 
 TEST(ByteCheck, AWrongStateIsWrongAgainInTheNextStep) {
   for (const MambaMode mode : {MambaMode::kAlign, MambaMode::kAll, MambaMode::kNone}) {
-    const EngineConfig config = device_config({mamba_group(16, mode)}, 20);
+    const EngineConfig config = device_config({mamba(16, mode)}, 20);
     const std::size_t running_block = mode == MambaMode::kNone ? 0 : 3;
     const EngineStats stats = decode_after({.config = config, .block_index = running_block, .offset_bytes = 63});
     EXPECT_GE(stats.bytes_wrong, 2) << static_cast<int>(mode);
@@ -87,12 +87,12 @@ TEST(ByteCheck, AWrongStateIsWrongAgainInTheNextStep) {
 }
 
 TEST(ByteCheck, SeesADamagedRing) {
-  const EngineConfig config = device_config({full_group(16), ring_group(16)}, 20);
+  const EngineConfig config = device_config({full(16), ring(16)}, 20);
   EXPECT_EQ(decode_after({.config = config, .group = 1, .offset_bytes = 13 * 8}).bytes_wrong, 2);
 }
 
 TEST(ByteCheck, OffReadsNothing) {
-  EngineConfig config = device_config({full_group(16)}, 20);
+  EngineConfig config = device_config({full(16)}, 20);
   config.check = CheckBytes::kOff;
   const auto engine = make_engine(config);
   run_prompt(*engine, make_prompt(60), 5);
@@ -100,7 +100,7 @@ TEST(ByteCheck, OffReadsNothing) {
 }
 
 TEST(ByteCheck, SampledReadsOneRequestOfSixteen) {
-  EngineConfig config = device_config({full_group(16)}, 20);
+  EngineConfig config = device_config({full(16)}, 20);
   config.check = CheckBytes::kSampled;
   const auto engine = make_engine(config);
   std::int64_t num_checked = 0;
@@ -113,7 +113,7 @@ TEST(ByteCheck, SampledReadsOneRequestOfSixteen) {
 }
 
 TEST(ByteCheck, CountsAllRowsThatAttentionReads) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   run_prompt(*engine, make_prompt(60), 3);
   EXPECT_EQ(engine->stats().bytes_checked, (60 + 61) * 8);
 }

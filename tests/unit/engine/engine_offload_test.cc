@@ -8,7 +8,7 @@ namespace hostkv::bench::testing {
 namespace {
 
 EngineConfig kimi_like(std::int64_t interleave_tokens) {
-  EngineConfig config = device_config({mla_group(12, true), mamba_group(96)}, 40);
+  EngineConfig config = device_config({mla(12, true), mamba(96)}, 40);
   config.geometry.parallel.dcp = 8;
   config.geometry.parallel.interleave_tokens = interleave_tokens;
   config.max_batched_tokens = 256;
@@ -18,7 +18,7 @@ EngineConfig kimi_like(std::int64_t interleave_tokens) {
 }
 
 EngineConfig window_like() {
-  EngineConfig config = device_config({full_group(16), window_group(16, 40)}, 40);
+  EngineConfig config = device_config({full(16), window(16, 40)}, 40);
   config.offload = true;
   config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 100);
   return config;

@@ -11,7 +11,7 @@ namespace {
 
 TEST(Engine, RefusesValuesOutOfRangeByName) {
   const auto refusal = [](auto change) {
-    EngineConfig config = device_config({full_group(16)}, 10);
+    EngineConfig config = device_config({full(16)}, 10);
     change(config);
     const auto engine = Engine::create(std::move(config));
     return engine ? std::string("accepted") : engine.error().to_string();
@@ -23,8 +23,22 @@ TEST(Engine, RefusesValuesOutOfRangeByName) {
   EXPECT_NE(refusal([](EngineConfig& c) { c.geometry.groups.clear(); }).find("kInvalidArgument"), std::string::npos);
 }
 
+TEST(Engine, RefusesMoreDeviceMemoryThanThereIsAndNamesTheBytes) {
+  for (const auto& [num_blocks, block_tokens] :
+       {std::pair{std::int64_t{1} << 24, std::int64_t{16}}, std::pair{std::int64_t{1} << 31, std::int64_t{1} << 28}}) {
+    EngineConfig config = device_config({full(block_tokens)}, num_blocks);
+    config.payload_bytes = 4096;
+    const auto engine = Engine::create(std::move(config));
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(engine.error().message().find("num_device_blocks " + std::to_string(num_blocks)), std::string::npos);
+    EXPECT_NE(engine.error().message().find(" bytes on each of 1 ranks"), std::string::npos)
+        << engine.error().message();
+  }
+}
+
 TEST(Engine, RefusesARequestThatCanNeverRun) {
-  const auto engine = make_engine(device_config({full_group(16)}, 4));
+  const auto engine = make_engine(device_config({full(16)}, 4));
   EXPECT_TRUE(engine->add_request({.prompt_tokens = make_prompt(64)}));
   const auto too_long = engine->add_request({.prompt_tokens = make_prompt(65)});
   ASSERT_FALSE(too_long);
@@ -34,7 +48,7 @@ TEST(Engine, RefusesARequestThatCanNeverRun) {
 }
 
 TEST(Engine, V1HitsWhatItComputedBefore) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   const RequestReport cold = run_prompt(*engine, make_prompt(100));
   EXPECT_EQ(cold.device_hit_tokens, 0);
   EXPECT_EQ(cold.computed_tokens, 100);
@@ -48,7 +62,7 @@ TEST(Engine, V1HitsWhatItComputedBefore) {
 }
 
 TEST(Engine, HitsTheOutputOfAnEarlierRequest) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(30), .max_new_tokens = 35});
   std::vector<std::int32_t> tokens;
   while (engine->request(*id) != nullptr) {
@@ -63,7 +77,7 @@ TEST(Engine, HitsTheOutputOfAnEarlierRequest) {
 }
 
 TEST(Engine, ComputesAPromptInChunksUnderTheBudget) {
-  EngineConfig config = device_config({full_group(16)}, 20);
+  EngineConfig config = device_config({full(16)}, 20);
   config.max_batched_tokens = 32;
   const auto engine = make_engine(config);
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(100), .max_new_tokens = 2}));
@@ -76,7 +90,7 @@ TEST(Engine, ComputesAPromptInChunksUnderTheBudget) {
 }
 
 TEST(Engine, RunsDecodesBeforeNewPrompts) {
-  EngineConfig config = device_config({full_group(16)}, 20);
+  EngineConfig config = device_config({full(16)}, 20);
   config.max_batched_tokens = 32;
   const auto engine = make_engine(config);
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(20, 1), .max_new_tokens = 5}));
@@ -104,7 +118,7 @@ TEST(Engine, ChunksEndWhereAStateCanBeKept) {
       {100, 20, {20, 32, 52, 64, 84, 96, 100}},  // a block does not fit in a step
   };
   for (const ChunkCase& c : cases) {
-    EngineConfig config = device_config({full_group(32), mamba_group(32)}, 20);
+    EngineConfig config = device_config({full(32), mamba(32)}, 20);
     config.max_batched_tokens = c.budget_tokens;
     const auto engine = make_engine(config);
     ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(c.prompt_tokens)}));
@@ -120,7 +134,7 @@ TEST(Engine, ChunksEndWhereAStateCanBeKept) {
 }
 
 TEST(Engine, V11HandsOffEveryStateThatEndsOnABoundary) {
-  EngineConfig config = device_config({mamba_group(32)}, 10);
+  EngineConfig config = device_config({mamba(32)}, 10);
   config.max_batched_tokens = 96;
   const auto engine = make_engine(config);
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(100), .max_new_tokens = 40}));
@@ -137,14 +151,14 @@ TEST(Engine, V11HandsOffEveryStateThatEndsOnABoundary) {
 }
 
 TEST(Engine, V5HitsTheLongestRetainedState) {
-  const auto engine = make_engine(device_config({full_group(32), mamba_group(32)}, 30));
+  const auto engine = make_engine(device_config({full(32), mamba(32)}, 30));
   run_prompt(*engine, make_prompt(160));
   EXPECT_EQ(run_prompt(*engine, make_prompt(160)).device_hit_tokens, 0) << "the only state is at 160";
   EXPECT_EQ(run_prompt(*engine, make_prompt(161)).device_hit_tokens, 160);
 }
 
 TEST(Engine, LeavesAStateAtTheJunctionForTheNextSharer) {
-  const auto engine = make_engine(device_config({full_group(32), mamba_group(32)}, 40));
+  const auto engine = make_engine(device_config({full(32), mamba(32)}, 40));
   const auto sharing_96 = [](std::int32_t tail) {
     std::vector<std::int32_t> prompt = make_prompt(200);
     for (std::size_t i = 100; i < prompt.size(); ++i) prompt[i] += tail;
@@ -157,7 +171,7 @@ TEST(Engine, LeavesAStateAtTheJunctionForTheNextSharer) {
 }
 
 TEST(Engine, V9HitsOnSchedulerBlocksUnderDcp) {
-  EngineConfig config = device_config({full_group(16, true), mamba_group(16)}, 30);
+  EngineConfig config = device_config({full(16, true), mamba(16)}, 30);
   config.geometry.parallel.dcp = 4;
   const auto engine = make_engine(config);
   EXPECT_EQ(engine->geometry().scheduler_block_tokens(), 64);
@@ -167,7 +181,7 @@ TEST(Engine, V9HitsOnSchedulerBlocksUnderDcp) {
 }
 
 TEST(Engine, PostponesAHitOnAStateOfTheSamePass) {
-  const auto engine = make_engine(device_config({full_group(32), mamba_group(32)}, 30));
+  const auto engine = make_engine(device_config({full(32), mamba(32)}, 30));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(64), .max_new_tokens = 2}));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(70), .max_new_tokens = 2}));
   ASSERT_TRUE(engine->step().ok());
@@ -179,7 +193,7 @@ TEST(Engine, PostponesAHitOnAStateOfTheSamePass) {
 }
 
 TEST(Engine, SharesAttentionBlocksOfTheSamePass) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(64), .max_new_tokens = 1}));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(70), .max_new_tokens = 1}));
   ASSERT_TRUE(engine->step().ok());
@@ -189,7 +203,7 @@ TEST(Engine, SharesAttentionBlocksOfTheSamePass) {
 }
 
 TEST(Engine, PreemptsTheLastRequestAndFinishesIt) {
-  const auto engine = make_engine(device_config({full_group(16)}, 6));
+  const auto engine = make_engine(device_config({full(16)}, 6));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(30, 1), .max_new_tokens = 40}));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(30, 2), .max_new_tokens = 40}));
   bool was_preempted = false;
@@ -209,7 +223,7 @@ TEST(Engine, PreemptsTheLastRequestAndFinishesIt) {
 }
 
 TEST(Engine, AbortIsLegalInEveryStateAndTwice) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   const Result<RequestId> waiting = engine->add_request({.prompt_tokens = make_prompt(30, 1)});
   EXPECT_TRUE(engine->abort_request(*waiting).ok());
   EXPECT_TRUE(engine->abort_request(*waiting).ok());
@@ -223,7 +237,7 @@ TEST(Engine, AbortIsLegalInEveryStateAndTwice) {
 }
 
 TEST(Engine, ResetsOnlyWhenNoBlockIsOwned) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(40), .max_new_tokens = 9});
   ASSERT_TRUE(engine->step().ok());
   EXPECT_FALSE(engine->reset_prefix_cache(true));
@@ -234,7 +248,7 @@ TEST(Engine, ResetsOnlyWhenNoBlockIsOwned) {
 }
 
 TEST(Engine, DoesNotReadTheCacheForARequestThatSkipsIt) {
-  const auto engine = make_engine(device_config({full_group(16)}, 20));
+  const auto engine = make_engine(device_config({full(16)}, 20));
   run_prompt(*engine, make_prompt(40));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(40), .skip_reading_cache = true}));
   ASSERT_TRUE(engine->run_until_idle().ok());
@@ -243,7 +257,7 @@ TEST(Engine, DoesNotReadTheCacheForARequestThatSkipsIt) {
 
 TEST(Engine, GivesTheSameOutputForTheSamePrompt) {
   const auto outputs = [](std::int64_t budget) {
-    EngineConfig config = device_config({full_group(16)}, 20);
+    EngineConfig config = device_config({full(16)}, 20);
     config.max_batched_tokens = budget;
     const auto engine = make_engine(config);
     const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(40), .max_new_tokens = 20});

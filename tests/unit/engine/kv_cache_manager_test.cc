@@ -29,12 +29,12 @@ struct Tables {
   bool admit(std::int64_t end_tokens) {
     PrefixHit none;
     none.groups.resize(geometry.num_groups());
-    return manager.admit(request, none, 0, end_tokens, 0, nullptr);
+    return manager.admit(request, none, 0, end_tokens, {}, nullptr);
   }
   bool load(std::int64_t boundary_tokens, std::vector<FailedBlock>& targets) {
     PrefixHit none;
     none.groups.resize(geometry.num_groups());
-    return manager.admit(request, none, boundary_tokens, boundary_tokens, 0, &targets);
+    return manager.admit(request, none, boundary_tokens, boundary_tokens, {}, &targets);
   }
   // The chunk up to here has run; the next one ends at `end_tokens`.
   bool go_on(std::int64_t computed_tokens, std::int64_t end_tokens) {
@@ -49,7 +49,7 @@ struct Tables {
 };
 
 TEST(KvCacheManager, V11KeepsTheStateBeforeTheChunkAndTheOneBehind) {
-  Tables t({mamba_group(32)});
+  Tables t({mamba(32)});
   ASSERT_TRUE(t.admit(96));
   EXPECT_EQ(shape(t.request.tables[0]), "..x");
   const BlockId a = t.request.tables[0][2];
@@ -65,7 +65,7 @@ TEST(KvCacheManager, V11KeepsTheStateBeforeTheChunkAndTheOneBehind) {
 }
 
 TEST(KvCacheManager, ReleasesBlocksThatLeaveTheWindow) {
-  Tables t({window_group(16, 40)});
+  Tables t({window(16, 40)});
   ASSERT_TRUE(t.admit(64));
   EXPECT_EQ(shape(t.request.tables[0]), "xxxx");
   ASSERT_TRUE(t.go_on(64, 100));
@@ -76,7 +76,7 @@ TEST(KvCacheManager, ReleasesBlocksThatLeaveTheWindow) {
 }
 
 TEST(KvCacheManager, ReleasesBlocksOfEarlierChunks) {
-  Tables t({chunked_group(16, 32)});
+  Tables t({chunked(16, 32)});
   ASSERT_TRUE(t.admit(48));
   ASSERT_TRUE(t.go_on(48, 64));
   EXPECT_EQ(shape(t.request.tables[0]), "..xx");
@@ -85,14 +85,14 @@ TEST(KvCacheManager, ReleasesBlocksOfEarlierChunks) {
 }
 
 TEST(KvCacheManager, ADenseStateTableIsAppendOnly) {
-  Tables t({mamba_group(32, MambaMode::kAll)});
+  Tables t({mamba(32, MambaMode::kAll)});
   ASSERT_TRUE(t.admit(96));
   ASSERT_TRUE(t.go_on(96, 100));
   EXPECT_EQ(shape(t.request.tables[0]), "xxxx");
 }
 
 TEST(KvCacheManager, ScratchAndMambaNoneHoldOneBlock) {
-  Tables t({ring_group(16), mamba_group(16, MambaMode::kNone)});
+  Tables t({ring(16), mamba(16, MambaMode::kNone)});
   ASSERT_TRUE(t.admit(96));
   ASSERT_TRUE(t.go_on(96, 150));
   EXPECT_EQ(shape(t.request.tables[0]), "x");
@@ -100,7 +100,7 @@ TEST(KvCacheManager, ScratchAndMambaNoneHoldOneBlock) {
 }
 
 TEST(KvCacheManager, V6ALoadHasOneStateTargetAndEveryAttentionBlock) {
-  Tables t({full_group(32), mamba_group(32)});
+  Tables t({full(32), mamba(32)});
   std::vector<FailedBlock> targets;
   ASSERT_TRUE(t.load(128, targets));
   EXPECT_EQ(shape(t.request.tables[0]), "xxxx");
@@ -109,14 +109,14 @@ TEST(KvCacheManager, V6ALoadHasOneStateTargetAndEveryAttentionBlock) {
 }
 
 TEST(KvCacheManager, V7ALoadBehindALocalHitTargetsOnlyWhatIsMissing) {
-  Tables t({full_group(32), mamba_group(32)});
+  Tables t({full(32), mamba(32)});
   ASSERT_TRUE(t.admit(64));
   t.manager.cache_blocks(t.request, 64);
   t.manager.free(t.request);
   const PrefixHit hit = find_longest_prefix(t.geometry, t.pool, t.request);
   ASSERT_EQ(hit.boundary_tokens, 64);
   std::vector<FailedBlock> targets;
-  ASSERT_TRUE(t.manager.admit(t.request, hit, 64, 128, 0, &targets));
+  ASSERT_TRUE(t.manager.admit(t.request, hit, 64, 128, {}, &targets));
   EXPECT_EQ(shape(t.request.tables[0]), "xxxx");
   EXPECT_EQ(shape(t.request.tables[1]), "...x") << "the local state at 64 is not in the table";
   ASSERT_EQ(targets.size(), 3U);
@@ -126,14 +126,40 @@ TEST(KvCacheManager, V7ALoadBehindALocalHitTargetsOnlyWhatIsMissing) {
 }
 
 TEST(KvCacheManager, ChangesNothingWhenTheBlocksDoNotSuffice) {
-  Tables t({full_group(16), window_group(16, 40)}, 7);
+  Tables t({full(16), window(16, 40)}, 7);
   EXPECT_FALSE(t.admit(64));
   EXPECT_EQ(t.pool.num_free(), 7);
   EXPECT_TRUE(t.request.tables.empty());
 }
 
+TEST(KvCacheManager, CountsWhatEveryGroupStillHasToGet) {
+  Tables t({full(16), window(16, 40), chunked(16, 32), mamba(16), ring(16)});
+  ASSERT_TRUE(t.admit(16));
+  // To 96 tokens in chunks of 16: 5 more of full attention, 4 of the window (the 40 behind and the chunk, and one for
+  // the cut), 3 of the chunk (32 and 16, and one), the state behind, and the ring's one block is there.
+  EXPECT_EQ(t.manager.blocks_to_get(t.request, 96, 16), 5 + 4 + 3 + 1);
+  t.request.num_computed_tokens = 16;
+  ASSERT_TRUE(t.go_on(16, 96));
+  EXPECT_EQ(t.manager.blocks_to_get(t.request, 96, 16), 0);
+}
+
+TEST(KvCacheManager, AnAdmissionLeavesItsReserveFree) {
+  const auto is_admitted = [](std::int64_t num_blocks, const BlockReserve& reserve) {
+    Tables t({full(16), mamba(16)}, num_blocks);
+    PrefixHit none;
+    none.groups.resize(2);
+    return t.manager.admit(t.request, none, 32, 32, reserve, nullptr);
+  };
+  // 2 blocks and the state are loaded; 64 tokens need 2 blocks more and the state behind.
+  EXPECT_TRUE(is_admitted(3, {}));
+  EXPECT_TRUE(is_admitted(6, {.for_others = 0, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_FALSE(is_admitted(5, {.for_others = 0, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_TRUE(is_admitted(8, {.for_others = 2, .own_end_tokens = 64, .chunk_tokens = 32}));
+  EXPECT_FALSE(is_admitted(7, {.for_others = 2, .own_end_tokens = 64, .chunk_tokens = 32}));
+}
+
 TEST(KvCacheManager, FreesTheTailOfARequestFirst) {
-  Tables t({full_group(16)}, 4);
+  Tables t({full(16)}, 4);
   ASSERT_TRUE(t.admit(48));
   t.manager.cache_blocks(t.request, 48);
   t.manager.free(t.request);
@@ -143,7 +169,7 @@ TEST(KvCacheManager, FreesTheTailOfARequestFirst) {
 }
 
 TEST(KvCacheManager, OnlyTheStateAtTheEndOfAChunkIsFindable) {
-  Tables t({mamba_group(32)});
+  Tables t({mamba(32)});
   ASSERT_TRUE(t.admit(96));
   t.manager.cache_blocks(t.request, 96);
   EXPECT_EQ(t.pool.num_cached(), 1);

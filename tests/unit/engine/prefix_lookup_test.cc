@@ -46,7 +46,7 @@ class DeviceCache {
 
 TEST(PrefixLookup, V1AnswersWholeBlocksAndLeavesOneTokenToCompute) {
   for (const auto& [prompt, hit] : {std::pair{100, 96}, std::pair{96, 80}, std::pair{97, 96}}) {
-    DeviceCache cache({full_group(16)});
+    DeviceCache cache({full(16)});
     cache.set_prompt(prompt);
     cache.put(0, {0, 1, 2, 3, 4, 5});
     EXPECT_EQ(cache.find().boundary_tokens, hit) << prompt;
@@ -55,7 +55,7 @@ TEST(PrefixLookup, V1AnswersWholeBlocksAndLeavesOneTokenToCompute) {
 }
 
 TEST(PrefixLookup, V2DropsOneBlockOfADraftGroup) {
-  KvCacheGroup draft = full_group(16);
+  KvCacheGroup draft = full(16);
   draft.eagle = true;
   DeviceCache cache({draft});
   cache.set_prompt(100);
@@ -66,7 +66,7 @@ TEST(PrefixLookup, V2DropsOneBlockOfADraftGroup) {
 
 TEST(PrefixLookup, V3AWindowNeedsItsLastBlocksOnly) {
   const auto hit_with = [](std::initializer_list<std::int64_t> blocks) {
-    DeviceCache cache({window_group(16, 40)});
+    DeviceCache cache({window(16, 40)});
     cache.set_prompt(100);
     cache.put(0, blocks);
     return cache.find();
@@ -78,7 +78,7 @@ TEST(PrefixLookup, V3AWindowNeedsItsLastBlocksOnly) {
 }
 
 TEST(PrefixLookup, V4AWindowLimitsFullAttention) {
-  DeviceCache cache({full_group(16), window_group(16, 40)});
+  DeviceCache cache({full(16), window(16, 40)});
   cache.set_prompt(100);
   cache.put(0, {0, 1, 2, 3, 4, 5});
   cache.put(1, {1, 2, 3});
@@ -90,7 +90,7 @@ TEST(PrefixLookup, V4AWindowLimitsFullAttention) {
 }
 
 TEST(PrefixLookup, V5AStateMustBeThereAtTheBoundary) {
-  DeviceCache with_both({full_group(32), mamba_group(32)});
+  DeviceCache with_both({full(32), mamba(32)});
   with_both.set_prompt(160);
   with_both.put(0, {0, 1, 2, 3, 4});
   with_both.put(1, {1, 3});
@@ -100,7 +100,7 @@ TEST(PrefixLookup, V5AStateMustBeThereAtTheBoundary) {
   EXPECT_EQ(hit.groups[1].first_block, 3);
   EXPECT_EQ(hit.groups[1].blocks.size(), 1U);
 
-  DeviceCache without_last({full_group(32), mamba_group(32)});
+  DeviceCache without_last({full(32), mamba(32)});
   without_last.set_prompt(160);
   without_last.put(0, {0, 1, 2, 3, 4});
   without_last.put(1, {1});
@@ -109,14 +109,14 @@ TEST(PrefixLookup, V5AStateMustBeThereAtTheBoundary) {
 }
 
 TEST(PrefixLookup, ARecurrentGroupWithoutStatesAllowsNoHit) {
-  DeviceCache cache({full_group(16), mamba_group(16, MambaMode::kNone)});
+  DeviceCache cache({full(16), mamba(16, MambaMode::kNone)});
   cache.set_prompt(100);
   cache.put(0, {0, 1, 2, 3, 4, 5});
   EXPECT_EQ(cache.find().boundary_tokens, 0);
 }
 
 TEST(PrefixLookup, AScratchGroupTakesNoPart) {
-  DeviceCache cache({full_group(16), ring_group(16)});
+  DeviceCache cache({full(16), ring(16)});
   cache.set_prompt(100);
   cache.put(0, {0, 1, 2, 3, 4, 5});
   EXPECT_EQ(cache.find().boundary_tokens, 96);
