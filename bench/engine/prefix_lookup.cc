@@ -12,6 +12,9 @@ class Search {
  public:
   Search(const Geometry& geometry, const BlockPool& pool, const Request& request)
       : geometry_(geometry), pool_(pool), request_(request), limit_tokens_(request.num_tokens() - 1) {
+    // A draft group's extra unit: one group never looks behind the limit, several look at every whole hash block.
+    const std::int64_t hashed = std::ssize(request.hashes) * geometry.hash_block_tokens();
+    reach_tokens_ = geometry.num_groups() == 1 ? std::min(limit_tokens_, hashed) : hashed;
     measure_runs();
   }
 
@@ -41,7 +44,7 @@ class Search {
       const GroupIndex g{i};
       if (!is_full_attention(geometry_.group(g)) || !is_cached_group(geometry_, g)) continue;
       const std::int64_t span = geometry_.span_tokens(g);
-      const std::int64_t most = limit_tokens_ / span;
+      const std::int64_t most = reach_tokens_ / span;
       while (runs_[i] < most && probe(g, (runs_[i] + 1) * span)) ++runs_[i];
     }
   }
@@ -56,7 +59,7 @@ class Search {
 
   [[nodiscard]] bool is_served(GroupIndex g, std::int64_t boundary) const {
     const std::optional<LookupNeed> need = geometry_.lookup_need(g, boundary);
-    if (!need || need->tail_boundary_tokens > limit_tokens_) return false;
+    if (!need || need->tail_boundary_tokens > reach_tokens_) return false;
     if (need->blocks.empty()) return true;
     if (is_full_attention(geometry_.group(g)) && need->blocks.end_block > runs_[g.value()]) return false;
     if (is_full_attention(geometry_.group(g))) return true;
@@ -84,7 +87,8 @@ class Search {
   [[nodiscard]] std::int64_t junction_behind(std::int64_t boundary) const {
     std::int64_t longest = 0;
     for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-      longest = std::max(longest, runs_[i] * geometry_.span_tokens(GroupIndex{i}));
+      const std::int64_t span = geometry_.span_tokens(GroupIndex{i});
+      longest = std::max(longest, std::min(runs_[i], limit_tokens_ / span) * span);
     }
     return longest > boundary ? longest : 0;
   }
@@ -93,6 +97,7 @@ class Search {
   const BlockPool& pool_;
   const Request& request_;
   std::int64_t limit_tokens_;
+  std::int64_t reach_tokens_ = 0;   // the last token that a key may end at
   std::vector<std::int64_t> runs_;  // [num_groups] leading full blocks in the cache; 0 for other kinds
 };
 

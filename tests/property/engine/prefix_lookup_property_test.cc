@@ -25,7 +25,8 @@ struct Model {
     if (group.kind == GroupKind::kMamba) return present[g].contains(boundary / group.block_tokens - 1);
     // A draft group must see one block more than it answers.
     const std::int64_t end = boundary + (group.eagle ? group.block_tokens : 0);
-    if (end > num_tokens - 1) return false;
+    // One group never looks behind the last token but one, several look at every whole block.
+    if (end > (groups.size() == 1 ? num_tokens - 1 : num_tokens)) return false;
     std::int64_t begin = 0;
     if (group.kind == GroupKind::kSlidingWindow) begin = std::max<std::int64_t>(0, boundary - group.window_tokens + 1);
     if (group.kind == GroupKind::kChunkedLocal) begin = boundary / group.chunk_tokens * group.chunk_tokens;

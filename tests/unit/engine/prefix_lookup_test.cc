@@ -64,6 +64,20 @@ TEST(PrefixLookup, V2DropsOneBlockOfADraftGroup) {
   EXPECT_EQ(cache.find().groups[0].blocks.size(), 5U);
 }
 
+TEST(PrefixLookup, ADraftUnitMayEndWithThePromptBesideOtherGroupsButNotAlone) {
+  KvCacheGroup draft = full(16);
+  draft.eagle = true;
+  DeviceCache alone({draft});
+  alone.set_prompt(96);
+  alone.put(0, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(alone.find().boundary_tokens, 64);
+  DeviceCache beside({full(16), draft});
+  beside.set_prompt(96);
+  beside.put(0, {0, 1, 2, 3, 4, 5});
+  beside.put(1, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(beside.find().boundary_tokens, 80);
+}
+
 TEST(PrefixLookup, V3AWindowNeedsItsLastBlocksOnly) {
   const auto hit_with = [](std::initializer_list<std::int64_t> blocks) {
     DeviceCache cache({window(16, 40)});
