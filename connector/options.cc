@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_depth.h"
 #include "base/nearest_name.h"
 
 namespace hostkv {
@@ -33,9 +34,14 @@ Status out_of_range(std::string_view name, const std::string& value, std::string
   return {StatusCode::kInvalidArgument, std::string(name) + " is " + value + "; allowed: " + std::string(range)};
 }
 
+std::string with_article(std::string_view noun) {
+  const bool begins_with_vowel = std::string_view("aeio").find(noun.front()) != std::string_view::npos;
+  return (begins_with_vowel ? "an " : "a ") + std::string(noun);
+}
+
 Status wrong_type(const OptionInfo& info, const Json& value) {
   return {StatusCode::kInvalidArgument, std::string(info.name) + " is " + value.dump() + " (" +
-                                            std::string(value.type_name()) + "); a " + std::string(info.type) +
+                                            std::string(value.type_name()) + "); " + with_article(info.type) +
                                             " is needed, allowed: " + std::string(info.range)};
 }
 
@@ -53,10 +59,10 @@ constexpr OptionInfo kBytesPerRankInfo = {"cpu_bytes_to_use_per_rank",
                                           "1 .. 1024TiB",
                                           "Host memory for KV of one rank; wins over cpu_bytes_to_use when set."};
 constexpr OptionInfo kStoreModeInfo = {
-    "store_mode", "one of", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
+    "store_mode", "name", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
 constexpr OptionInfo kPolicyInfo = {
     "eviction_policy",
-    "one of",
+    "name",
     "",
     "lru",
     "lru",
@@ -102,6 +108,11 @@ Status check_size(const OptionInfo& info, std::int64_t bytes) {
   return bytes >= 1 && bytes <= kMaxBytes ? Status() : out_of_range(info.name, std::to_string(bytes), info.range);
 }
 
+// An enumerator that was cast from somewhere: there is one, with the number 0.
+Status check_number(const OptionInfo& info, int number) {
+  return number == 0 ? Status() : out_of_range(info.name, "number " + std::to_string(number), info.range);
+}
+
 // `value` must be the one name there is; others come with the features behind them.
 Status set_only_name(const OptionInfo& info, const Json& value, std::string_view only) {
   if (!value.is_string()) {
@@ -129,9 +140,11 @@ constexpr std::array<Row, 7> kRows = {{
        return o.cpu_bytes_to_use_per_rank ? check_size(kBytesPerRankInfo, *o.cpu_bytes_to_use_per_rank) : Status();
      }},
     {kStoreModeInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kStoreModeInfo, v, "eager"); },
-     [](const ConnectorOptions&) { return Json("eager"); }, [](const ConnectorOptions&) { return Status(); }},
+     [](const ConnectorOptions&) { return Json("eager"); },
+     [](const ConnectorOptions& o) { return check_number(kStoreModeInfo, static_cast<int>(o.store_mode)); }},
     {kPolicyInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kPolicyInfo, v, "lru"); },
-     [](const ConnectorOptions&) { return Json("lru"); }, [](const ConnectorOptions&) { return Status(); }},
+     [](const ConnectorOptions&) { return Json("lru"); },
+     [](const ConnectorOptions& o) { return check_number(kPolicyInfo, static_cast<int>(o.eviction_policy)); }},
     {kThreadsInfo,
      [](ConnectorOptions& o, const Json& v) {
        if (!v.is_number_integer()) {
@@ -224,6 +237,9 @@ Status ConnectorOptions::validate() const {
 }
 
 Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
+  if (const std::string problem = json_depth_problem(json); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, "options must be one JSON object of plain values; " + problem);
+  }
   std::set<std::string> seen;
   std::string twice;
   const auto watch_names = [&](int depth, Json::parse_event_t event, Json& parsed) {

@@ -35,21 +35,31 @@ class PrefixSearch {
   [[nodiscard]] EntryId find_ready(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) const;
 
  private:
-  [[nodiscard]] std::int64_t first_missing_block(const HashChain& hashes, GroupIndex group, std::int64_t first_block,
-                                                 std::int64_t end_block);
+  struct Query {
+    const HashChain& hashes;
+    std::int64_t num_local_tokens = 0;
+    std::int64_t reach_tokens = 0;  // the last token that a key may end at
+  };
+  // The stored blocks of one full-attention group in a row, from where the last search began.
+  struct FullRun {
+    GroupIndex group;
+    std::int64_t first_block = 0;
+    std::vector<EntryId> entries;
+    [[nodiscard]] std::int64_t end_block() const { return first_block + std::ssize(entries); }
+  };
+  void find_run(const HashChain& hashes, std::int64_t first_block, std::int64_t end_block, FullRun& run) const;
   // 0 and more: the highest block index that a lookup at the boundary must see and that is missing; -1: all there; -2:
   // this group cannot answer the boundary at all.
-  [[nodiscard]] std::int64_t highest_missing_block(const HashChain& hashes, GroupIndex group,
-                                                   std::int64_t boundary_tokens, std::int64_t num_local_tokens) const;
+  [[nodiscard]] std::int64_t highest_missing_block(const Query& query, GroupIndex group,
+                                                   std::int64_t boundary_tokens) const;
   [[nodiscard]] std::int64_t next_candidate(GroupIndex group, std::int64_t boundary_tokens, std::int64_t missing) const;
 
   const Geometry& geometry_;
   const OffloadCache& cache_;
   std::uint64_t namespace_fingerprint_;
-  bool can_search_;                         // false: some group keeps what no host can restore
-  std::vector<GroupIndex> full_groups_;     // left to right
-  std::vector<GroupIndex> other_groups_;    // windows, chunks, states
-  std::vector<std::int64_t> full_present_;  // [full_groups_]: end of the run of stored blocks
+  bool can_search_;                       // false: some group keeps what no host can restore
+  std::vector<FullRun> full_runs_;        // one a full-attention group, left to right
+  std::vector<GroupIndex> other_groups_;  // windows, chunks, states
 };
 
 }  // namespace hostkv

@@ -15,6 +15,8 @@ namespace hostkv {
 namespace {
 
 constexpr std::uint64_t kMaxPlaces = std::uint64_t{1} << 31U;  // an EntryId numbers them
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40U;
+constexpr std::int64_t kMaxSlabBytes = std::int64_t{1} << 50U;
 
 std::string named(RequestId id) {
   return "request " + std::to_string(id.value());
@@ -74,7 +76,9 @@ SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptio
       make_namespace_fingerprint(geometry_.fingerprint(), std::as_bytes(std::span(options_.cache_namespace)));
 }
 
-SchedulerConnectorImpl::~SchedulerConnectorImpl() = default;
+SchedulerConnectorImpl::~SchedulerConnectorImpl() {
+  shutdown();  // no pin of ours outlives us
+}
 
 SchedulerConnectorImpl::Pool::Pool(OffloadCache made, const Geometry& geometry, EngineBlocks& engine,
                                    SchedulerMetrics& metrics, std::uint64_t namespace_fingerprint,
@@ -124,6 +128,10 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                                                 std::to_string(capacity.slots_per_slab[g]) + " slots a slab; " +
                                                 (offloadable ? "1 .. 65536 are allowed" : "it is not offloadable: 0")};
     }
+  }
+  if (capacity.num_slabs > 0 && (capacity.slab_bytes < 1 || capacity.slab_bytes > kMaxSlabBytes)) {
+    return {StatusCode::kInvalidArgument, who + " has slabs of " + std::to_string(capacity.slab_bytes) +
+                                              " bytes; 1 .. " + std::to_string(kMaxSlabBytes) + " are allowed"};
   }
   const std::uint32_t widest = *std::ranges::max_element(capacity.slots_per_slab);
   if (capacity.num_slabs > kMaxPlaces / std::max(widest, 1U)) {
@@ -209,6 +217,9 @@ Status SchedulerConnectorImpl::append_block_hashes(RequestId id, std::span<const
                                               std::to_string(hash_size_bytes) + " bytes each; whole hashes of 1 .. " +
                                               std::to_string(kMaxHashSizeBytes) + " bytes are needed"};
   }
+  if (hashes.empty()) {
+    return {};
+  }
   HashChain& chain = request->hashes;
   if (chain.hash_size_bytes != 0 && chain.hash_size_bytes != hash_size_bytes) {
     return {StatusCode::kInvalidArgument, named(id) + ": hashes of " + std::to_string(hash_size_bytes) +
@@ -230,7 +241,8 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
     return error(unknown_request(id));
   }
   const std::int64_t block = geometry_.scheduler_block_tokens();
-  if (num_tokens < 1 || num_local_tokens < 0 || num_local_tokens > num_tokens || num_local_tokens % block != 0) {
+  if (num_tokens < 1 || num_tokens > kMaxTokens || num_local_tokens < 0 || num_local_tokens > num_tokens ||
+      num_local_tokens % block != 0) {
     return error(StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_local_tokens) +
                                                    " local tokens of " + std::to_string(num_tokens) +
                                                    "; a multiple of " + std::to_string(block) +

@@ -107,6 +107,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<LoadOutcome> outcomes_;
   std::unordered_set<RequestId> loading_;  // planned loads, also of requests that ended meanwhile
   std::unordered_map<std::uint32_t, Chain> chains_;
+  std::vector<RequestState*> scheduled_;   // of the step being planned
   std::vector<RequestId> with_hand_offs_;  // of the step being planned
 
   std::uint64_t epoch_ = 1;

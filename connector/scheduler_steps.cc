@@ -18,9 +18,15 @@ bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
 
-bool names_block_of(const PlannedJob& job, const FailedBlock& failed) {
-  return std::ranges::any_of(
-      job.blocks, [&](const JobBlock& block) { return block.group == failed.group && block.block == failed.block; });
+bool names_only_blocks_of(const PlannedJob& job, const std::vector<FailedBlock>& failed) {
+  std::vector<FailedBlock> blocks;
+  blocks.reserve(job.blocks.size());
+  for (const JobBlock& block : job.blocks) {
+    blocks.push_back(FailedBlock{block.group, block.block});
+  }
+  std::ranges::sort(blocks);
+  return std::ranges::all_of(failed,
+                             [&](const FailedBlock& named) { return std::ranges::binary_search(blocks, named); });
 }
 
 // A failure is never success (R11): a rank that names blocks beside kOk, or blocks that the job does not have, has
@@ -30,7 +36,7 @@ JobResult taken_seriously(JobResult result, const PlannedJob& job) {
     result.status = StatusCode::kInternal;
     result.failed.clear();
   }
-  if (!std::ranges::all_of(result.failed, [&](const FailedBlock& failed) { return names_block_of(job, failed); })) {
+  if (!result.failed.empty() && !names_only_blocks_of(job, result.failed)) {
     result.failed.clear();
   }
   return result;
@@ -39,8 +45,10 @@ JobResult taken_seriously(JobResult result, const PlannedJob& job) {
 }  // namespace
 
 Status SchedulerConnectorImpl::check_step(const StepInput& step) {
+  scheduled_.clear();
   for (const ScheduledRequest& scheduled : step.scheduled) {
-    const RequestState* request = find_request(scheduled.id);
+    RequestState* request = find_request(scheduled.id);
+    scheduled_.push_back(request);
     if (request == nullptr) {
       return {StatusCode::kNotFound, "a step schedules " + named(scheduled.id) + ", which is unknown"};
     }
@@ -77,8 +85,9 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
   }
   forget_preempted(step);
   take_hand_offs(step);
-  for (const ScheduledRequest& scheduled : step.scheduled) {
-    plan_stores(*find_request(scheduled.id), scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
+  for (std::size_t i = 0; i < step.scheduled.size(); ++i) {
+    const ScheduledRequest& scheduled = step.scheduled[i];
+    plan_stores(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
   }
   for (const RequestId id : with_hand_offs_) {
     find_request(id)->hand_offs.clear();
@@ -140,7 +149,7 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off, const StepI
 }
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens) {
-  if (!pool_ || request.from_before_reset) {
+  if (!pool_ || request.from_before_reset || !pool_->planner.may_plan(request, storable_tokens)) {
     return;
   }
   PlannedJob job = new_job(Direction::kStore, request.id);

@@ -33,6 +33,17 @@ StorePlanner::StorePlanner(Context context)
   }
 }
 
+bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_tokens) const {
+  if (!can_store_) {
+    return false;
+  }
+  if (has_align_states_) {
+    return !request.hand_offs.empty() || request.open_boundary_tokens > 0;
+  }
+  const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
+  return std::min(storable_tokens, request.hashes.hashed_tokens()) / alignment > request.tried_tokens / alignment;
+}
+
 void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, PlannedJob& job) {
   if (!can_store_) {
     return;

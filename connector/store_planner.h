@@ -36,6 +36,8 @@ class StorePlanner {
 
   explicit StorePlanner(Context context);
 
+  // False: plan() would find no boundary to try; what most steps of a decoding request answer. O(1).
+  [[nodiscard]] bool may_plan(const RequestState& request, std::int64_t storable_tokens) const;
   // Appends the boundary sets of `request` that end at or before `storable_tokens` (positions written by a forward,
   // this step included).
   void plan(RequestState& request, std::int64_t storable_tokens, PlannedJob& job);

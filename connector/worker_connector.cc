@@ -304,9 +304,12 @@ Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
   if (Status status = check_ready(); !status.ok()) {
     return error(std::move(status));
   }
-  start(Direction::kLoad);
-  start(Direction::kStore);
+  if (step_bound_) {
+    start(Direction::kLoad);
+    start(Direction::kStore);
+  }
   step_bound_ = false;
+  compute_ = StreamHandle{};  // the engine's again; what waits for room is ordered after the next step's
   std::vector<JobResult> results = std::exchange(refused_, {});
   std::size_t count = 0;
   do {
@@ -332,15 +335,27 @@ void WorkerConnectorImpl::end_job(const TransferResult& result, std::vector<JobR
   ended.status = result.status;
   if (result.status != StatusCode::kOk) {
     ++metrics_.failed_jobs;
-    for (const std::uint32_t run : result.failed_runs) {
-      const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
-      for (std::uint32_t b = blocks.first; b < blocks.first + blocks.count; ++b) {
-        ended.failed.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
-      }
-    }
+    ended.failed = failed_blocks(accepted, result.failed_runs);
   }
   (accepted.job.direction == Direction::kStore ? metrics_.stored_bytes : metrics_.loaded_bytes) += result.bytes_moved;
   jobs_.erase(at);
+}
+
+// Each block once, however many runs it has; none where all have failed.
+std::vector<FailedBlock> WorkerConnectorImpl::failed_blocks(const Accepted& accepted,
+                                                            std::span<const std::uint32_t> failed_runs) {
+  std::vector<bool> failed(accepted.job.blocks.size(), false);
+  for (const std::uint32_t run : failed_runs) {
+    const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
+    std::fill_n(failed.begin() + blocks.first, blocks.count, true);
+  }
+  std::vector<FailedBlock> named;
+  for (std::size_t b = 0; b < failed.size(); ++b) {
+    if (failed[b]) {
+      named.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
+    }
+  }
+  return named.size() == failed.size() ? std::vector<FailedBlock>{} : named;
 }
 
 void WorkerConnectorImpl::refuse_job(JobId id, StatusCode status) {

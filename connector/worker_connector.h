@@ -56,6 +56,7 @@ class WorkerConnectorImpl final : public WorkerConnector {
   bool submit(JobId id);
   TransferJob make_transfer(Accepted& accepted) const;
   void end_job(const TransferResult& result, std::vector<JobResult>& results);
+  static std::vector<FailedBlock> failed_blocks(const Accepted& accepted, std::span<const std::uint32_t> failed_runs);
   void refuse_job(JobId id, StatusCode status);
 
   Geometry geometry_;

@@ -1,6 +1,7 @@
 #include "offload/pool_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 namespace hostkv {
 namespace {
 
+constexpr std::int64_t kMaxBlockBytes = std::int64_t{1} << 40U;
 constexpr std::int64_t kMaxSlotsPerSlab = 65536;
 constexpr std::int64_t kMaxLargestSlotsPerSlab = 8;
 constexpr std::int64_t kMinSlabs = 64;      // a slab of several large slots only where the pool still has this many
@@ -23,6 +25,11 @@ std::int64_t largest_waste_bytes(const std::vector<std::int64_t>& slots, std::in
     waste = std::max(waste, slab_bytes % slot);
   }
   return waste;
+}
+
+std::string product_text(std::uint64_t count, std::int64_t bytes) {
+  const auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() / bytes);
+  return count > largest ? "2^63" : std::to_string(static_cast<std::int64_t>(count) * bytes);
 }
 
 // The smallest multiple of the largest slot that leaves little over for every size.
@@ -47,9 +54,10 @@ Status check_block_bytes(const Geometry& geometry, std::span<const std::int64_t>
                                               std::to_string(geometry.num_groups())};
   }
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
-    if (geometry.offloadable(GroupIndex{g}) && block_bytes[g] <= 0) {
+    if (geometry.offloadable(GroupIndex{g}) && (block_bytes[g] < 1 || block_bytes[g] > kMaxBlockBytes)) {
       return {StatusCode::kInvalidArgument, geometry.group_label(GroupIndex{g}) + ": a block has " +
-                                                std::to_string(block_bytes[g]) + " bytes; at least 1 is needed"};
+                                                std::to_string(block_bytes[g]) + " bytes; 1 .. " +
+                                                std::to_string(kMaxBlockBytes) + " are allowed"};
     }
   }
   return {};
@@ -89,7 +97,7 @@ Result<PoolPlan> PoolPlan::make(const Geometry& geometry, std::span<const std::i
                  "a host pool of " + std::to_string(budget_bytes) +
                      " bytes per rank is smaller than one boundary set of " +
                      std::to_string(geometry.scheduler_block_tokens()) + " tokens; at least " +
-                     std::to_string(static_cast<std::int64_t>(needed) * plan.slab_bytes) +
+                     product_text(needed, plan.slab_bytes) +
                      " bytes per rank are needed (raise cpu_bytes_to_use or cpu_bytes_to_use_per_rank)");
   }
   return plan;

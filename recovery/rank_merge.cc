@@ -15,12 +15,14 @@ bool RankMerge::add(const JobResult& result) {
     status_ = status_ == StatusCode::kOk ? result.status : status_;
     all_failed_ = all_failed_ || result.failed.empty();
     failed_.insert(failed_.end(), result.failed.begin(), result.failed.end());
+    std::ranges::sort(failed_);
+    failed_.erase(std::unique(failed_.begin(), failed_.end()), failed_.end());
   }
   return true;
 }
 
 bool RankMerge::failed(FailedBlock block) const {
-  return all_failed_ || std::ranges::find(failed_, block) != failed_.end();
+  return all_failed_ || std::ranges::binary_search(failed_, block);
 }
 
 }  // namespace hostkv

@@ -12,8 +12,8 @@ namespace hostkv {
 // What all ranks together say of one job: success is unanimous, failed blocks are united. A rank answers once; what it
 // says again is ignored.
 //
-// Thread-safety: one thread. Cost: add() is O(failed blocks). Failure: add() answers false for a rank out of range or a
-// repeat.
+// Thread-safety: one thread. Cost: add() is O(n log n) in the failed blocks, failed() O(log n). Failure: add() answers
+// false for a rank out of range or a repeat.
 class RankMerge {
  public:
   explicit RankMerge(std::int64_t num_ranks) : answered_(static_cast<std::size_t>(num_ranks), false) {}
@@ -29,8 +29,8 @@ class RankMerge {
   std::vector<bool> answered_;
   std::size_t num_answered_ = 0;
   StatusCode status_ = StatusCode::kOk;
-  bool all_failed_ = false;  // a rank failed without naming blocks
-  std::vector<FailedBlock> failed_;
+  bool all_failed_ = false;          // a rank failed without naming blocks
+  std::vector<FailedBlock> failed_;  // ascending, each once
 };
 
 }  // namespace hostkv

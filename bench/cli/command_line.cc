@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
 
-#include "base/nearest_name.h"
+#include "bench/models/name_hint.h"
 #include "hostkv/version.h"
 
 namespace hostkv::bench {
@@ -28,9 +29,12 @@ std::vector<std::string> words_of(std::string_view name) {
   return words;
 }
 
-std::string first_line(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  return text;
+constexpr std::array<std::string_view, 2> kToolOptions = {"--help", "--version"};
+
+// Words that people try where the tool has an option; empty: none of them.
+std::string_view option_for(std::string_view word) {
+  if (word == "help") return "--help";
+  return word == "version" || word == "-v" || word == "-V" ? "--version" : "";
 }
 
 // CLI11 finds the pieces; names, ranges and messages are ours.
@@ -44,6 +48,7 @@ class Parser {
 
   Result<CommandLine> parse(std::vector<std::string> args) {
     CommandLine line;
+    if (Status status = check_values(args); !status.ok()) return error(std::move(status));
     std::ranges::reverse(args);  // CLI11 takes them from the back
     try {
       app_.parse(std::move(args));
@@ -53,11 +58,8 @@ class Parser {
     } catch (const CLI::CallForHelp&) {
       line.shown = app_.help();
       return line;
-    } catch (const CLI::ArgumentMismatch& mismatch) {
-      return error(StatusCode::kInvalidArgument,
-                   first_line(mismatch.what()) + "; allowed: each option once, with one value (a list has commas)");
-    } catch (const CLI::ParseError& failure) {
-      return error(StatusCode::kInvalidArgument, first_line(failure.what()) + hint_for_help());
+    } catch (const CLI::ParseError&) {
+      return error(StatusCode::kInvalidArgument, "the arguments cannot be read" + hint_for_help());
     }
     return collect(std::move(line));
   }
@@ -123,16 +125,53 @@ class Parser {
     return text + " --help";
   }
 
+  [[nodiscard]] const OptionRow* row_of(std::string_view name) const {
+    for (const auto& command : parsed_) {
+      const auto row = std::ranges::find(command->options, name, &OptionRow::name);
+      if (row != command->options.end()) return &*row;
+    }
+    return nullptr;
+  }
+
+  // What CLI11 would refuse in words of its own: options given twice, options without a value, flags with one.
+  [[nodiscard]] Status check_values(const std::vector<std::string>& args) const {
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+      const std::size_t equals = args[i].find('=');
+      const std::string name = args[i].substr(0, equals);
+      const OptionRow* row = row_of(name);
+      if (row == nullptr) continue;
+      if (row->value_name.empty()) {
+        if (equals == std::string::npos) continue;
+        return Status(StatusCode::kInvalidArgument, name + " takes no value; allowed: " + name);
+      }
+      if (!seen.insert(name).second) {
+        return Status(StatusCode::kInvalidArgument, name + " is given twice; once is allowed" + list_hint(*row));
+      }
+      const bool has_next = i + 1 < args.size() && !args[i + 1].starts_with("--");
+      if (equals == std::string::npos && !has_next) {
+        return Status(StatusCode::kInvalidArgument,
+                      name + " has no value; needed: " + name + " " + std::string(row->value_name));
+      }
+      if (equals == std::string::npos) ++i;  // the value
+    }
+    return {};
+  }
+  static std::string list_hint(const OptionRow& row) {
+    return row.value_name == "LIST" ? ", with a list of values: " + std::string(row.name) + " A,B" : "";
+  }
+
   // The deepest command named and whatever CLI11 could not place.
   Result<CommandLine> collect(CommandLine line) {
     CLI::App* deepest = &app_;
     while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
     const auto found = std::ranges::find_if(parsed_, [&](const auto& c) { return c->app == deepest; });
     const std::vector<std::string> extras = app_.remaining(/*recurse=*/true);
-    if (found == parsed_.end()) return error(no_command(*deepest, extras));
-    if (const std::vector<std::string> early = app_.remaining(); !early.empty()) {
-      return error(stands_before("command", early.front()));
+    const std::vector<std::string> early = app_.remaining();
+    if (!early.empty() && (found != parsed_.end() || early.front().starts_with('-') || early.front() == "help")) {
+      return error(before_command(early.front()));
     }
+    if (found == parsed_.end()) return error(no_command(*deepest, extras));
     const Command& command = **found;
     if (!extras.empty()) return error(not_known(command, extras));
     line.command = std::string(command.info->name);
@@ -143,6 +182,15 @@ class Parser {
     }
     line.files = command.files;
     return line;
+  }
+
+  static Status before_command(const std::string& word) {
+    const std::string_view meant = option_for(word);
+    const std::string guess =
+        meant.empty() ? did_you_mean(word, kToolOptions) : "did you mean " + std::string(meant) + "?";
+    if (word.starts_with('-') && guess.empty()) return stands_before("command", word);
+    const std::string what = word.starts_with('-') ? "unknown option " + word : "unknown command \"" + word + "\"";
+    return Status(StatusCode::kInvalidArgument, what + "; " + (guess.empty() ? "see hostkv --help" : guess));
   }
 
   static Status stands_before(const std::string& what, const std::string& option) {
@@ -160,10 +208,11 @@ class Parser {
     const std::string what = &app == &app_ ? "command" : app.get_name();
     if (extras.empty()) return Status(StatusCode::kInvalidArgument, "no " + what + " given; allowed: " + allowed);
     if (extras.front().starts_with('-')) return stands_before(what, extras.front());
-    const std::string_view nearest = nearest_name(extras.front(), views);
-    return Status(StatusCode::kInvalidArgument,
-                  "unknown " + what + " \"" + extras.front() + "\"; " +
-                      (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") + "allowed: " + allowed);
+    const std::string_view option = &app == &app_ ? option_for(extras.front()) : "";
+    const std::string guess =
+        option.empty() ? did_you_mean(extras.front(), views) : "did you mean " + std::string(option) + "?";
+    return Status(StatusCode::kInvalidArgument, "unknown " + what + " \"" + extras.front() + "\"; " +
+                                                    (guess.empty() ? "" : guess + " ") + "allowed: " + allowed);
   }
 
   Status not_known(const Command& command, const std::vector<std::string>& extras) {
@@ -175,10 +224,9 @@ class Parser {
     const std::string name = option->substr(0, option->find('='));
     std::vector<std::string_view> names = {"--help"};
     for (const OptionRow& row : command.options) names.push_back(row.name);
-    const std::string_view nearest = nearest_name(name, names);
+    const std::string guess = did_you_mean(name, names);
     return Status(StatusCode::kInvalidArgument,
-                  "unknown option " + name +
-                      (nearest.empty() ? hint_for_help() : "; did you mean " + std::string(nearest) + "?"));
+                  "unknown option " + name + (guess.empty() ? hint_for_help() : "; " + guess));
   }
 
   std::span<const CommandInfo> commands_;

@@ -72,4 +72,21 @@ Status check_geometry(const GeometrySpec& spec, std::string_view model) {
                     std::to_string(spec.parallel.interleave_tokens) + ": " + geometry.error().message());
 }
 
+Status check_offloadable(const GeometrySpec& spec, std::string_view model) {
+  const Result<Geometry> geometry = Geometry::resolve(spec);
+  if (!geometry) return geometry.error();
+  for (std::uint32_t g = 0; g < geometry->num_groups(); ++g) {
+    if (geometry->offloadable(GroupIndex{g})) return {};
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "model " + std::string(model) +
+                    ": no group of this model can be offloaded (kind ring, state_mode none, cacheable false and "
+                    "transferable false stay on the device)");
+}
+
+std::string wrong_text(const WrongByte& wrong) {
+  return "request " + std::to_string(wrong.request.value()) + ", group " + std::to_string(wrong.group.value()) +
+         ", rank " + std::to_string(wrong.rank) + ", position " + std::to_string(wrong.position) + ": " + wrong.what;
+}
+
 }  // namespace hostkv::bench

@@ -3,6 +3,7 @@
 
 // Options that scenario and replay share.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,17 @@ inline constexpr std::int64_t kMaxParallel = 64;
 inline constexpr std::int64_t kMaxInterleave = 1'048'576;
 inline constexpr std::int64_t kMaxPayloadBytes = 4096;
 
+template <class T>
+Status take(Result<T> from, T& to) {
+  if (!from) return from.error();
+  to = *std::move(from);
+  return {};
+}
+template <class T>
+void add_once(std::vector<T>& values, const T& value) {
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+}
+
 Result<std::uint64_t> seed_of(const CommandLine& line);
 // Values of a list option; `fallback` where it was not given.
 Result<std::vector<std::int64_t>> integers_of(const CommandLine& line, std::string_view option,
@@ -36,6 +48,10 @@ std::string_view policy_name(EvictionPolicyKind policy);
 
 // Whether the geometry stands; the message names the cell.
 Status check_geometry(const GeometrySpec& spec, std::string_view model);
+// Whether any group of the model can leave the device at all. REQUIRES: check_geometry is ok.
+Status check_offloadable(const GeometrySpec& spec, std::string_view model);
+
+std::string wrong_text(const WrongByte& wrong);
 
 }  // namespace hostkv::bench
 

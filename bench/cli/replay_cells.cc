@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "bench/cli/common_options.h"
+#include "bench/cli/memory_check.h"
 #include "bench/cli/values.h"
+#include "bench/replay/memory.h"
 #include "bench/replay/workload.h"
 
 namespace hostkv::bench {
@@ -12,15 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxBlocks = 16'777'216;
 constexpr std::int64_t kMaxRequests = 10'000'000;
-constexpr std::string_view kTraceModel = "trace";  // one full-attention group with the trace's own block
 constexpr std::array<std::string_view, 3> kChecks = {"all", "sampled", "off"};
-
-template <class T>
-Status take(Result<T> from, T& to) {
-  if (!from) return from.error();
-  to = *std::move(from);
-  return {};
-}
 
 Status read_trace_options(const CommandLine& line, ReplayPlan& plan) {
   if (line.has("--trace") && line.has("--workload")) {
@@ -92,7 +87,7 @@ Result<std::vector<Place>> places_of(const CommandLine& line, const ReplayPlan& 
   for (const std::int64_t interleave : plan.interleaves) {
     for (const std::int64_t dcp : models->empty() && plan.dcps.empty() ? own(1) : plan.dcps) {
       if (!models->empty()) break;
-      places.push_back({std::string(kTraceModel), trace_geometry(*plan.trace, dcp, interleave), 0});
+      places.push_back({std::string(kDefaultModel), trace_geometry(*plan.trace, dcp, interleave), 0});
     }
     for (const Model& model : *models) {
       for (const std::int64_t dcp : plan.dcps.empty() ? own(model.default_dcp) : plan.dcps) {
@@ -106,49 +101,74 @@ Result<std::vector<Place>> places_of(const CommandLine& line, const ReplayPlan& 
   return places;
 }
 
-// Sizes in blocks for one place: as given, or bytes over all ranks divided by ranks and the largest page.
-Result<std::vector<std::int64_t>> tier_blocks(const std::vector<std::int64_t>& blocks,
-                                              const std::vector<std::int64_t>& bytes, const Place& place,
-                                              const std::string& option) {
-  if (bytes.empty()) return blocks;
-  if (place.page_bytes == 0) {
+// One size of one tier at one place, and how it was given.
+struct TierSize {
+  std::string option;
+  std::int64_t given = 0;       // blocks or bytes
+  std::int64_t unit_bytes = 0;  // of one block over all ranks; 0: given in blocks
+  std::int64_t blocks = 0;
+};
+
+Result<std::vector<TierSize>> tier_sizes(const std::string& tier, const std::vector<std::int64_t>& blocks,
+                                         const std::vector<std::int64_t>& bytes, const Place& place) {
+  std::vector<TierSize> sizes;
+  for (const std::int64_t count : blocks) sizes.push_back({"--" + tier + "-blocks", count, 0, count});
+  const std::string option = "--" + tier + "-bytes";
+  if (!bytes.empty() && place.page_bytes == 0) {
     return error(StatusCode::kInvalidArgument,
                  option + ": model " + place.model + " does not give the page_bytes of every group");
   }
   const std::int64_t unit = place.page_bytes * place.geometry.parallel.tp;
-  std::vector<std::int64_t> answer;
-  for (const std::int64_t size : bytes) {
-    const std::int64_t count = size / unit;
-    if (count < 1 || count > kMaxBlocks) {
-      return error(StatusCode::kInvalidArgument, option + " " + std::to_string(size) + " is " + std::to_string(count) +
-                                                     " blocks of model " + place.model + " (" + std::to_string(unit) +
-                                                     " bytes each over all ranks); allowed: 1 .. " +
-                                                     std::to_string(kMaxBlocks) + " blocks");
-    }
-    answer.push_back(count);
-  }
-  return answer;
+  for (const std::int64_t size : bytes) sizes.push_back({option, size, unit, size / unit});
+  return sizes;
 }
 
-// Blocks that the longest request needs at once at the very least: groups that read every token keep all of theirs.
-std::int64_t least_device_blocks(const GeometrySpec& spec, std::int64_t prompt_tokens) {
-  std::int64_t blocks = 0;
-  for (const KvCacheGroup& group : spec.groups) {
-    const bool reads_all = group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
-    const std::int64_t span = group.block_tokens * (group.sharded ? spec.parallel.dcp : 1);
-    blocks += reads_all ? (prompt_tokens + span - 1) / span : 1;
-  }
-  return blocks;
+// A number of blocks as it would have to be given.
+std::string as_given(const TierSize& size, std::int64_t blocks) {
+  std::int64_t bytes = 0;
+  if (size.unit_bytes == 0) return std::to_string(blocks);
+  const bool too_large = __builtin_mul_overflow(blocks, size.unit_bytes, &bytes);
+  return std::to_string(too_large ? std::numeric_limits<std::int64_t>::max() : bytes);
 }
 
-Status check_longest(const Place& place, const Trace& trace, std::int64_t device_blocks) {
-  const std::int64_t prompt_tokens = trace.longest_request_blocks() * trace.block_tokens + 1;
-  const std::int64_t least = least_device_blocks(place.geometry, prompt_tokens);
-  if (device_blocks >= least) return {};
-  return Status(StatusCode::kInvalidArgument,
-                "--device-blocks " + std::to_string(device_blocks) + " cannot hold the longest prompt (" +
-                    std::to_string(prompt_tokens) + " tokens) of " + trace.name + " on model " + place.model +
-                    "; allowed: " + std::to_string(least) + " .. " + std::to_string(kMaxBlocks));
+// `needs`: what a smaller tier cannot do, for the message.
+Status check_size(const Place& place, const TierSize& size, std::int64_t least_blocks, const std::string& needs) {
+  if (size.blocks >= least_blocks && size.blocks <= kMaxBlocks) return {};
+  std::string text = size.option + " " + std::to_string(size.given);
+  if (size.unit_bytes > 0) {
+    text += " is " + std::to_string(size.blocks) + " blocks of " + std::to_string(size.unit_bytes) +
+            " bytes over all ranks and";
+  }
+  text += size.blocks < least_blocks ? " cannot hold " + needs : " is too large for";
+  return Status(StatusCode::kInvalidArgument, text + " model " + place.model +
+                                                  "; allowed: " + as_given(size, least_blocks) + " .. " +
+                                                  as_given(size, kMaxBlocks) + (size.unit_bytes > 0 ? " bytes" : ""));
+}
+
+std::string memory_option(const TierSize& size, const ReplayPlan& plan) {
+  return size.option + " " + std::to_string(size.given) + " with --payload-bytes " + std::to_string(plan.payload_bytes);
+}
+
+Status check_device(const Place& place, const ReplayPlan& plan, const TierSize& size) {
+  const std::int64_t prompt_tokens = plan.trace->longest_request_blocks() * plan.trace->block_tokens + 1;
+  const Result<std::int64_t> least = least_device_blocks(place.geometry, prompt_tokens);
+  if (!least) return least.error();
+  const std::string needs =
+      "the longest prompt (" + std::to_string(prompt_tokens) + " tokens) of " + plan.trace->name + " on";
+  if (Status s = check_size(place, size, *least, needs); !s.ok()) return s;
+  return check_memory(memory_option(size, plan), "device",
+                      device_bytes(place.geometry, plan.payload_bytes, size.blocks));
+}
+
+Status check_host(const Place& place, const ReplayPlan& plan, const TierSize& size) {
+  if (size.given == 0) return {};
+  if (Status s = check_offloadable(place.geometry, place.model); !s.ok()) {
+    return Status(s.code(), s.message() + "; allowed: --host-blocks 0");
+  }
+  const Result<std::int64_t> least = least_host_blocks(place.geometry, plan.payload_bytes);
+  if (!least) return least.error();
+  if (Status s = check_size(place, size, *least, "what one hit needs on"); !s.ok()) return s;
+  return check_memory(memory_option(size, plan), "host", host_bytes(place.geometry, plan.payload_bytes, size.blocks));
 }
 
 void add_cells(const Place& place, std::int64_t device, std::int64_t host, ReplayPlan& plan) {
@@ -165,13 +185,16 @@ void add_cells(const Place& place, std::int64_t device, std::int64_t host, Repla
 }
 
 Status add_place(const Place& place, ReplayPlan& plan) {
-  const auto devices = tier_blocks(plan.device_blocks, plan.device_bytes, place, "--device-bytes");
+  const auto devices = tier_sizes("device", plan.device_blocks, plan.device_bytes, place);
   if (!devices) return devices.error();
-  const auto hosts = tier_blocks(plan.host_blocks, plan.host_bytes, place, "--host-bytes");
+  const auto hosts = tier_sizes("host", plan.host_blocks, plan.host_bytes, place);
   if (!hosts) return hosts.error();
-  for (const std::int64_t device : *devices) {
-    if (Status s = check_longest(place, *plan.trace, device); !s.ok()) return s;
-    for (const std::int64_t host : *hosts) add_cells(place, device, host, plan);
+  for (const TierSize& host : *hosts) {
+    if (Status s = check_host(place, plan, host); !s.ok()) return s;
+  }
+  for (const TierSize& device : *devices) {
+    if (Status s = check_device(place, plan, device); !s.ok()) return s;
+    for (const TierSize& host : *hosts) add_cells(place, device.blocks, host.blocks, plan);
   }
   return {};
 }

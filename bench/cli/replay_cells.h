@@ -18,6 +18,8 @@
 
 namespace hostkv::bench {
 
+inline constexpr std::string_view kDefaultModel = "one-group";  // full attention with the trace's own block
+
 struct LabelledCell {
   std::string model;
   ReplayCell cell;

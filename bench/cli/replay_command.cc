@@ -20,7 +20,8 @@ constexpr auto kOptions = std::to_array<OptionRow>({
     {"--trace", "FILE", "Mooncake trace (JSON Lines), read in place"},
     {"--workload", "NAME", "Built-in workload: chat, prefix-tree, one-shot (default without --trace: chat)"},
     {"--requests", "N", "Only the first N requests (default: all of a trace, 2000 of a workload)"},
-    {"--model", "LIST", "Presets or model files (default: one full-attention group with the trace's block)"},
+    {"--model", "LIST",
+     "Presets or model files (default: one-group, full attention with the block of trace or workload)"},
     {"--dcp", "LIST", "Decode context parallel sizes (default: the preset's own, else 1)"},
     {"--interleave", "LIST", "Tokens in a row on one rank (default: 1)"},
     {"--device-blocks", "LIST", "Usable device blocks (default: 5000)"},
@@ -58,9 +59,6 @@ ordered_json config_of(const ReplayPlan& plan) {
   std::vector<std::int64_t> dcps;
   std::vector<std::int64_t> devices;
   std::vector<std::int64_t> hosts;
-  const auto add_once = [](auto& list, const auto& value) {
-    if (std::ranges::find(list, value) == list.end()) list.push_back(value);
-  };
   for (const LabelledCell& labelled : plan.cells) {
     add_once(models, labelled.model);
     add_once(dcps, labelled.cell.geometry.parallel.dcp);
@@ -92,11 +90,11 @@ ordered_json ledger_json(const Ledger& ledger) {
   return json;
 }
 
-std::string wrong_text(const ReplayResult& result) {
-  if (!result.first_wrong) return {};
-  const WrongByte& wrong = *result.first_wrong;
-  return "request " + std::to_string(wrong.request.value()) + ", group " + std::to_string(wrong.group.value()) +
-         ", rank " + std::to_string(wrong.rank) + ", position " + std::to_string(wrong.position) + ": " + wrong.what;
+// Tokens of a block on one rank, of each group.
+std::vector<std::int64_t> block_tokens_of(const ReplayCell& cell) {
+  std::vector<std::int64_t> tokens;
+  for (const KvCacheGroup& group : cell.geometry.groups) tokens.push_back(group.block_tokens);
+  return tokens;
 }
 
 ordered_json result_json(const LabelledCell& labelled, const ReplayResult& result) {
@@ -105,6 +103,7 @@ ordered_json result_json(const LabelledCell& labelled, const ReplayResult& resul
   json["model"] = labelled.model;
   json["dcp"] = cell.geometry.parallel.dcp;
   json["interleave_tokens"] = cell.geometry.parallel.interleave_tokens;
+  json["block_tokens"] = block_tokens_of(cell);
   json["device_blocks"] = cell.device_blocks;
   json["host_blocks"] = cell.host_blocks;
   json["mode"] = store_mode_name(cell.connector.store_mode);
@@ -122,7 +121,7 @@ ordered_json result_json(const LabelledCell& labelled, const ReplayResult& resul
   json["ledger"] = ledger_json(result.ledger);
   json["bytes_checked"] = result.bytes_checked;
   json["bytes_wrong"] = result.bytes_wrong;
-  json["first_wrong"] = result.first_wrong ? ordered_json(wrong_text(result)) : ordered_json(nullptr);
+  json["first_wrong"] = result.first_wrong ? ordered_json(wrong_text(*result.first_wrong)) : ordered_json(nullptr);
   json["wall_seconds"] = result.wall_seconds;
   return json;
 }
@@ -138,20 +137,38 @@ std::string cell_name(const LabelledCell& labelled) {
          with_commas(cell.device_blocks) + ", host " + with_commas(cell.host_blocks);
 }
 
+// Each size once: "384/3,072".
+std::string block_tokens_text(const ReplayCell& cell) {
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t tokens : block_tokens_of(cell)) add_once(sizes, tokens);
+  std::string text;
+  for (const std::int64_t tokens : sizes) text += (text.empty() ? "" : "/") + with_commas(tokens);
+  return text;
+}
+
+std::vector<std::string> hits_row(const LabelledCell& labelled, const ReplayResult& r, bool with_block) {
+  const ReplayCell& cell = labelled.cell;
+  std::vector<std::string> row = {labelled.model, std::to_string(cell.geometry.parallel.dcp),
+                                  std::to_string(cell.geometry.parallel.interleave_tokens)};
+  if (with_block) row.push_back(block_tokens_text(cell));
+  row.insert(row.end(), {with_commas(cell.device_blocks), with_commas(cell.host_blocks), fixed(r.device_hit_rate(), 4),
+                         fixed(r.host_hit_rate(), 4), fixed(r.device_hit_rate() + r.host_hit_rate(), 4),
+                         fixed(r.theoretical_hit_rate(), 4), with_commas(r.stored_blocks), with_commas(r.loaded_blocks),
+                         with_commas(r.bytes_checked), with_commas(r.bytes_wrong), fixed(r.wall_seconds, 1)});
+  return row;
+}
+
 void write_hits(std::ostream& out, const ReplayPlan& plan, const std::vector<ReplayResult>& results) {
-  Table table({"model", "dcp", "interleave", "device blocks", "host blocks", "device hit", "host hit", "total",
-               "infinite", "stored", "loaded", "bytes checked", "wrong", "seconds"},
-              1);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const ReplayCell& cell = plan.cells[i].cell;
-    const ReplayResult& r = results[i];
-    table.add({plan.cells[i].model, std::to_string(cell.geometry.parallel.dcp),
-               std::to_string(cell.geometry.parallel.interleave_tokens), with_commas(cell.device_blocks),
-               with_commas(cell.host_blocks), fixed(r.device_hit_rate(), 4), fixed(r.host_hit_rate(), 4),
-               fixed(r.device_hit_rate() + r.host_hit_rate(), 4), fixed(r.theoretical_hit_rate(), 4),
-               with_commas(r.stored_blocks), with_commas(r.loaded_blocks), with_commas(r.bytes_checked),
-               with_commas(r.bytes_wrong), fixed(r.wall_seconds, 1)});
-  }
+  // Blocks of different sizes hold different numbers of tokens: without their size rows cannot be compared.
+  const std::string first = block_tokens_text(plan.cells.front().cell);
+  const bool with_block = std::ranges::any_of(
+      plan.cells, [&](const LabelledCell& labelled) { return block_tokens_text(labelled.cell) != first; });
+  std::vector<std::string> header = {"model", "dcp", "interleave"};
+  if (with_block) header.emplace_back("block tokens");
+  header.insert(header.end(), {"device blocks", "host blocks", "device hit", "host hit", "total", "infinite", "stored",
+                               "loaded", "bytes checked", "wrong", "seconds"});
+  Table table(std::move(header), 1);
+  for (std::size_t i = 0; i < results.size(); ++i) table.add(hits_row(plan.cells[i], results[i], with_block));
   table.write(out);
 }
 
@@ -173,12 +190,18 @@ void write_ledgers(std::ostream& out, const ReplayPlan& plan, const std::vector<
 void write_table(std::ostream& out, const ReplayPlan& plan, const std::vector<ReplayResult>& results) {
   out << (plan.trace_path ? "trace " : "workload ") << plan.trace->name << ": "
       << with_commas(static_cast<std::int64_t>(plan.trace->requests.size())) << " requests, "
-      << with_commas(plan.trace->num_block_refs()) << " blocks of " << plan.trace->block_tokens << " tokens\n\n";
+      << with_commas(plan.trace->num_block_refs()) << " blocks of " << plan.trace->block_tokens << " tokens\n";
+  if (plan.cells.front().model == kDefaultModel) {
+    out << "model " << kDefaultModel << ": one group of full attention, its block is the "
+        << (plan.trace_path ? "trace's" : "workload's") << '\n';
+  }
+  out << '\n';
   write_hits(out, plan, results);
   out << '\n';
   write_ledgers(out, plan, results);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (found_wrong(results[i])) out << cell_name(plan.cells[i]) << ": wrong byte: " << wrong_text(results[i]) << '\n';
+    if (!results[i].first_wrong) continue;
+    out << cell_name(plan.cells[i]) << ": wrong byte: " << wrong_text(*results[i].first_wrong) << '\n';
   }
 }
 

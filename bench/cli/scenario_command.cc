@@ -6,9 +6,11 @@
 #include "bench/cli/commands.h"
 #include "bench/cli/common_options.h"
 #include "bench/cli/document.h"
+#include "bench/cli/memory_check.h"
 #include "bench/cli/report.h"
 #include "bench/cli/values.h"
 #include "bench/models/presets.h"
+#include "bench/replay/expected_hit.h"
 #include "bench/replay/scenario.h"
 
 namespace hostkv::bench {
@@ -35,11 +37,6 @@ struct Cells {
   ordered_json config;
 };
 
-template <class T>
-void add_once(std::vector<T>& values, const T& value) {
-  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
-}
-
 // The options that do not depend on a model.
 struct Choices {
   std::vector<Model> models;
@@ -51,13 +48,6 @@ struct Choices {
   std::int64_t payload_bytes = 0;
   std::uint64_t seed = 0;
 };
-
-template <class T>
-Status take(Result<T> from, T& to) {
-  if (!from) return from.error();
-  to = *std::move(from);
-  return {};
-}
 
 Status read_parallel(const CommandLine& line, Choices& choices) {
   if (line.has("--dcp")) {
@@ -122,6 +112,38 @@ ordered_json config_of(const Choices& choices, const std::vector<ScenarioCell>& 
   return config;
 }
 
+std::string cell_label(const ScenarioCell& cell) {
+  return cell.model + ", dcp " + std::to_string(cell.geometry.parallel.dcp) + ", interleave " +
+         std::to_string(cell.geometry.parallel.interleave_tokens);
+}
+
+std::string plant_name(const ScenarioCell& cell) {
+  return std::string(kPlants[static_cast<std::size_t>(cell.plant)]);
+}
+
+// A fault acts on what is loaded: without a load nothing can be caught.
+Status check_plant(const ScenarioCell& cell) {
+  if (cell.plant == Plant::kNone) return {};
+  if (expected_hits(cell.geometry, cell.prompt_tokens).host_tokens > 0) return {};
+  const std::string advice =
+      can_hit_on_host(cell.geometry)
+          ? "use a prompt above " + std::to_string(longest_prompt_without_hit(cell.geometry)) + " tokens"
+          : "no prompt of this model is ever loaded, use another model";
+  return Status(StatusCode::kInvalidArgument, cell_label(cell) + ": --plant " + plant_name(cell) +
+                                                  ": nothing is loaded at " + std::to_string(cell.prompt_tokens) +
+                                                  " prompt tokens, so the fault could not act; " + advice);
+}
+
+Status check_cell(const ScenarioCell& cell) {
+  if (Status s = check_plant(cell); !s.ok()) return s;
+  const ScenarioMemory memory = scenario_memory(cell);
+  const std::string option = "--prompt-tokens " + std::to_string(cell.prompt_tokens) + " with --payload-bytes " +
+                             std::to_string(cell.payload_bytes);
+  const Status device = check_memory(option, "device", memory.device_bytes);
+  const Status host = device.ok() ? check_memory(option, "host", memory.host_bytes) : device;
+  return host.ok() ? host : Status(host.code(), cell_label(cell) + ": " + host.message());
+}
+
 Result<Cells> cells_of(const CommandLine& line) {
   Choices choices;
   if (Status s = read_choices(line, choices); !s.ok()) return error(std::move(s));
@@ -133,28 +155,25 @@ Result<Cells> cells_of(const CommandLine& line) {
       for (const std::int64_t interleave : choices.interleaves.empty() ? own_interleaves : choices.interleaves) {
         const GeometrySpec geometry = model.with_parallel(dcp, interleave);
         if (Status s = check_geometry(geometry, model.name); !s.ok()) return error(std::move(s));
+        if (Status s = check_offloadable(geometry, model.name); !s.ok()) return error(std::move(s));
         add_cells(choices, model, geometry, cells.cells);
       }
     }
+  }
+  for (const ScenarioCell& cell : cells.cells) {
+    if (Status s = check_cell(cell); !s.ok()) return error(std::move(s));
   }
   cells.config = config_of(choices, cells.cells);
   return cells;
 }
 
-std::string wrong_text(const WrongByte& wrong) {
-  return "request " + std::to_string(wrong.request.value()) + ", group " + std::to_string(wrong.group.value()) +
-         ", rank " + std::to_string(wrong.rank) + ", position " + std::to_string(wrong.position) + ": " + wrong.what;
-}
-
-std::string cell_label(const ScenarioCell& cell) {
-  return cell.model + ", dcp " + std::to_string(cell.geometry.parallel.dcp) + ", interleave " +
-         std::to_string(cell.geometry.parallel.interleave_tokens);
-}
-
 // What a person must know about a cell beside its row; empty: nothing.
 std::string remark(const ScenarioCell& cell, const ScenarioResult& result) {
   if (cell.plant != Plant::kNone) {
-    const std::string plant(kPlants[static_cast<std::size_t>(cell.plant)]);
+    const std::string plant = plant_name(cell);
+    if (result.bytes_wrong == 0 && result.replay_host_hit_tokens == 0) {
+      return "planted " + plant + " could not act: nothing was loaded";
+    }
     if (result.bytes_wrong == 0) return "planted " + plant + " was NOT caught: the check is blind to it";
     return "planted " + plant + " was caught: " + (result.first_wrong ? wrong_text(*result.first_wrong) : "");
   }
@@ -168,9 +187,10 @@ ordered_json result_json(const ScenarioCell& cell, const ScenarioResult& result)
   json["dcp"] = cell.geometry.parallel.dcp;
   json["interleave_tokens"] = cell.geometry.parallel.interleave_tokens;
   json["mode"] = store_mode_name(cell.connector.store_mode);
-  json["plant"] = kPlants[static_cast<std::size_t>(cell.plant)];
+  json["plant"] = plant_name(cell);
   json["prompt_tokens"] = cell.prompt_tokens;
   json["expected_hit_tokens"] = result.expected_hit_tokens;
+  json["expected_host_hit_tokens"] = result.expected_host_hit_tokens;
   json["cold_hit_tokens"] = result.cold_hit_tokens;
   json["hot_device_hit_tokens"] = result.hot_device_hit_tokens;
   json["replay_device_hit_tokens"] = result.replay_device_hit_tokens;
@@ -186,19 +206,46 @@ ordered_json result_json(const ScenarioCell& cell, const ScenarioResult& result)
   return json;
 }
 
+// Columns that only some runs need stand where a cell makes a difference.
+struct Columns {
+  bool plant = false;
+  bool expected_on_host = false;
+};
+
+std::vector<std::string> header_of(const Columns& columns) {
+  std::vector<std::string> header = {"model", "dcp", "interleave", "prompt"};
+  if (columns.plant) header.emplace_back("plant");
+  header.insert(header.end(), {"hot: device", "replay: device", "replay: host", "expected"});
+  if (columns.expected_on_host) header.emplace_back("expected: host");
+  header.insert(header.end(), {"bytes checked", "wrong", "seconds", "ok"});
+  return header;
+}
+
+std::vector<std::string> row_of(const Columns& columns, const ScenarioCell& cell, const ScenarioResult& r) {
+  std::vector<std::string> row = {cell.model, std::to_string(cell.geometry.parallel.dcp),
+                                  std::to_string(cell.geometry.parallel.interleave_tokens),
+                                  with_commas(cell.prompt_tokens)};
+  if (columns.plant) row.push_back(plant_name(cell));
+  for (const std::int64_t tokens :
+       {r.hot_device_hit_tokens, r.replay_device_hit_tokens, r.replay_host_hit_tokens, r.expected_hit_tokens}) {
+    row.push_back(with_commas(tokens));
+  }
+  if (columns.expected_on_host) row.push_back(with_commas(r.expected_host_hit_tokens));
+  row.insert(row.end(),
+             {with_commas(r.bytes_checked), with_commas(r.bytes_wrong), fixed(r.wall_seconds, 2), r.ok ? "yes" : "NO"});
+  return row;
+}
+
 void write_table(std::ostream& out, const std::vector<ScenarioCell>& cells,
                  const std::vector<ScenarioResult>& results) {
-  Table table({"model", "dcp", "interleave", "prompt", "hot: device", "replay: device", "replay: host", "expected",
-               "bytes checked", "wrong", "seconds", "ok"},
-              1);
+  Columns columns;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const ScenarioResult& r = results[i];
-    table.add({cells[i].model, std::to_string(cells[i].geometry.parallel.dcp),
-               std::to_string(cells[i].geometry.parallel.interleave_tokens), with_commas(cells[i].prompt_tokens),
-               with_commas(r.hot_device_hit_tokens), with_commas(r.replay_device_hit_tokens),
-               with_commas(r.replay_host_hit_tokens), with_commas(r.expected_hit_tokens), with_commas(r.bytes_checked),
-               with_commas(r.bytes_wrong), fixed(r.wall_seconds, 2), r.ok ? "yes" : "NO"});
+    columns.plant = columns.plant || cells[i].plant != Plant::kNone;
+    columns.expected_on_host =
+        columns.expected_on_host || results[i].expected_host_hit_tokens != results[i].expected_hit_tokens;
   }
+  Table table(header_of(columns), 1);
+  for (std::size_t i = 0; i < results.size(); ++i) table.add(row_of(columns, cells[i], results[i]));
   table.write(out);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (const std::string text = remark(cells[i], results[i]); !text.empty()) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/nearest_name.h"
+#include "bench/models/name_hint.h"
 #include "hostkv/options.h"
 
 namespace hostkv::bench {
@@ -11,12 +11,6 @@ namespace {
 
 tl::unexpected<Status> refuse(std::string_view option, std::string_view value, const std::string& allowed) {
   return error(StatusCode::kInvalidArgument, std::string(option) + " \"" + std::string(value) + "\"; " + allowed);
-}
-
-std::string joined(std::span<const std::string_view> names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
 }
 
 // Parses each element with `parse_one` and keeps the first error.
@@ -76,10 +70,8 @@ Result<std::vector<std::size_t>> parse_choice_list(std::string_view option, std:
   return parse_each<std::size_t>(option, text, [&](const std::string& part) -> Result<std::size_t> {
     const auto found = std::ranges::find(allowed, part);
     if (found != allowed.end()) return static_cast<std::size_t>(found - allowed.begin());
-    const std::string_view nearest = allowed.size() > 1 ? nearest_name(part, allowed) : std::string_view();
-    return refuse(
-        option, part,
-        (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") + "allowed: " + joined(allowed));
+    const std::string guess = allowed.size() > 1 ? did_you_mean(part, allowed) : "";
+    return refuse(option, part, (guess.empty() ? "" : guess + " ") + "allowed: " + joined(allowed));
   });
 }
 

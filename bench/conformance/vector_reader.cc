@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "base/json_depth.h"
 #include "base/nearest_name.h"
 #include "bench/conformance/vector_case.h"
 
@@ -38,7 +39,7 @@ class ObjectReader {
   ObjectReader(const Json& value, std::string path, Status& status)
       : value_(value), path_(std::move(path)), status_(status) {
     if (!value.is_object()) {
-      fail(fmt::format("{} is {}, expected an object", path_, value.type_name()));
+      fail(fmt::format("{} is {}, expected an object", path_.empty() ? "the line" : path_, value.type_name()));
     }
   }
 
@@ -48,7 +49,7 @@ class ObjectReader {
     }
     for (const auto& [key, member] : value_.items()) {
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-        fail(unknown_name(fmt::format("{}: unknown key", path_), key, keys));
+        fail(unknown_name(prefix() + "unknown key", key, keys));
       }
     }
   }
@@ -60,7 +61,7 @@ class ObjectReader {
       }
     }
     if (required) {
-      fail(fmt::format("{}: key \"{}\" is missing", path_, key));
+      fail(fmt::format("{}key \"{}\" is missing", prefix(), key));
     }
     return nullptr;
   }
@@ -99,7 +100,7 @@ class ObjectReader {
     for (const Json& item : array(key)) {
       const std::int64_t value = to_integer(item, path_of(key));
       if (value < low || value > high) {
-        fail(fmt::format("{} holds {}; allowed: {} to {}", path_of(key), value, low, high));
+        fail(fmt::format("{} holds {}; allowed: {} .. {}", path_of(key), value, low, high));
       }
       values.push_back(value);
     }
@@ -122,9 +123,12 @@ class ObjectReader {
     }
   }
 
-  [[nodiscard]] std::string path_of(std::string_view key) const { return fmt::format("{}.{}", path_, key); }
+  [[nodiscard]] std::string path_of(std::string_view key) const {
+    return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  }
 
  private:
+  [[nodiscard]] std::string prefix() const { return path_.empty() ? "" : path_ + ": "; }
   std::int64_t to_integer(const Json& value, const std::string& path) {
     const bool fits = value.is_number_integer() &&
                       (!value.is_number_unsigned() ||
@@ -225,7 +229,7 @@ void read_input(const Json& value, VectorCase& out, Status& status) {
     out.boundary_tokens = reader.integer("boundary_tokens");
     if (out.boundary_tokens < 0 || out.boundary_tokens > kMaxTokens) {
       reader.fail(
-          fmt::format("input.boundary_tokens {} is out of range; allowed: 0 to {}", out.boundary_tokens, kMaxTokens));
+          fmt::format("input.boundary_tokens {} is out of range; allowed: 0 .. {}", out.boundary_tokens, kMaxTokens));
     }
     return;
   }
@@ -257,12 +261,15 @@ std::string unknown_name_message(std::string_view what, std::string_view name, s
 }
 
 Result<std::string> read_kind(std::string_view line) {
+  if (const std::string problem = json_depth_problem(line); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, problem);
+  }
   const Json value = Json::parse(line, nullptr, false);
   if (value.is_discarded()) {
     return error(StatusCode::kInvalidArgument, "not a JSON object: the line is cut or malformed");
   }
   Status status;
-  ObjectReader reader(value, "the line", status);
+  ObjectReader reader(value, "", status);
   std::string kind = reader.text("kind");
   if (!status.ok()) {
     return error(std::move(status));
@@ -275,7 +282,7 @@ Result<VectorCase> read_case(std::string_view line, VectorKind kind) {
   Status status;
   VectorCase out;
   out.kind = kind;
-  ObjectReader reader(value, "the line", status);
+  ObjectReader reader(value, "", status);
   reader.allow({"id", "kind", "geometry", "input", "expect", "source"});
   out.id = reader.text("id");
   const Json none;

@@ -8,7 +8,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "base/nearest_name.h"
+#include "base/json_depth.h"
+#include "bench/models/name_hint.h"
 #include "bench/models/presets.h"
 
 namespace hostkv::bench {
@@ -25,15 +26,9 @@ constexpr std::array<std::string_view, 13> kGroupKeys = {
 constexpr std::array<std::string_view, 6> kKinds = {"full", "mla", "sliding_window", "chunked_local", "mamba", "ring"};
 constexpr std::array<std::string_view, 3> kStateModes = {"none", "align", "all"};
 
-std::string joined(std::span<const std::string_view> names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
 std::string hint(std::string_view name, std::span<const std::string_view> allowed) {
-  const std::string_view nearest = nearest_name(name, allowed);
-  return nearest.empty() ? "allowed: " + joined(allowed) : "did you mean \"" + std::string(nearest) + "\"?";
+  const std::string guess = did_you_mean(name, allowed, "\"");
+  return guess.empty() ? "allowed: " + joined(allowed) : guess;
 }
 
 // Reads the keys of one JSON object and keeps the first error.
@@ -189,6 +184,9 @@ std::int64_t Model::largest_page_bytes() const {
 
 Result<Model> parse_model(std::string_view text, std::string_view label) {
   const std::string where(label);
+  if (const std::string problem = json_depth_problem(text); !problem.empty()) {
+    return error(StatusCode::kInvalidArgument, where + ": " + problem);
+  }
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {
     return error(StatusCode::kInvalidArgument,
@@ -218,10 +216,10 @@ Result<Model> load_model(std::string_view name_or_path) {
     if (preset.name == name_or_path) return parse_model(preset.json, preset.name);
     names.push_back(preset.name);
   }
-  const std::string_view nearest = nearest_name(name_or_path, names);
+  const std::string guess = did_you_mean(name_or_path, names);
   return error(StatusCode::kNotFound, "unknown model \"" + std::string(name_or_path) + "\"; " +
-                                          (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") +
-                                          "allowed: " + joined(names) + ", or the path of a model file");
+                                          (guess.empty() ? "" : guess + " ") + "allowed: " + joined(names) +
+                                          ", or the path of a model file");
 }
 
 }  // namespace hostkv::bench

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "bench/replay/expected_hit.h"
+
 namespace hostkv::bench {
 
 BoundaryHistory::BoundaryHistory(const Geometry& geometry, std::int64_t step_tokens)
-    : unit_(geometry.hit_alignment_tokens()), step_tokens_(step_tokens) {
+    : unit_(geometry.hit_alignment_tokens()), step_tokens_(step_tokens), can_hit_(can_hit_on_device(geometry.spec())) {
   for (const KvCacheGroup& group : geometry.spec().groups) {
     sparse_ = sparse_ || (group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kAlign);
   }
@@ -13,6 +15,7 @@ BoundaryHistory::BoundaryHistory(const Geometry& geometry, std::int64_t step_tok
 
 std::int64_t BoundaryHistory::visit(std::span<const std::int64_t> block_ids, std::int64_t block_tokens,
                                     std::int64_t shared_tokens, std::int64_t hit_tokens, std::int64_t prompt_tokens) {
+  if (!can_hit_) return 0;
   if (!sparse_) return shared_tokens;
   std::int64_t kept = 0;
   for (std::int64_t boundary = shared_tokens; boundary > 0 && kept == 0; boundary -= unit_) {

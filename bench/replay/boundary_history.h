@@ -30,6 +30,7 @@ class BoundaryHistory {
 
   std::int64_t unit_;
   std::int64_t step_tokens_;
+  bool can_hit_;         // false: a state that is never kept is missing at every boundary
   bool sparse_ = false;  // some group keeps states at some boundaries only
   // id of the block that holds the token before a boundary -> boundaries kept inside it, ascending
   std::unordered_map<std::int64_t, std::vector<std::int64_t>> kept_;

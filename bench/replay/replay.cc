@@ -5,6 +5,8 @@
 #include <string>
 
 #include "bench/replay/boundary_history.h"
+#include "bench/replay/expected_hit.h"
+#include "bench/replay/one_request.h"
 #include "bench/replay/theory.h"
 #include "bench/replay/tokens.h"
 
@@ -33,34 +35,20 @@ class Replayer {
   Status replay(const TraceRequest& request, ReplayResult& result) {
     const std::int64_t block = cell_.trace->block_tokens;
     const std::int64_t shared_tokens = seen_.visit(request.block_ids) * block;
-    RequestReport report;
-    if (Status status = run(request, report); !status.ok()) return status;
+    const Result<RequestReport> report = run_one(engine_, prompt_tokens(request.block_ids, block));
+    if (!report) return report.error();
     const auto num_blocks = static_cast<std::int64_t>(request.block_ids.size());
     result.requests += 1;
     result.blocks += num_blocks;
-    result.prompt_tokens += report.prompt_tokens;
+    result.prompt_tokens += report->prompt_tokens;
     result.reusable_tokens += num_blocks * block;
     result.theoretical_tokens += shared_tokens;
-    return book(request, report, shared_tokens, result.ledger);
+    return book(request, *report, shared_tokens, result.ledger);
   }
 
  private:
-  Status run(const TraceRequest& request, RequestReport& report) {
-    RequestSpec spec;
-    spec.prompt_tokens = prompt_tokens(request.block_ids, cell_.trace->block_tokens);
-    if (Result<RequestId> id = engine_.add_request(std::move(spec)); !id) return id.error();
-    if (Status status = engine_.run_until_idle(); !status.ok()) return status;
-    std::vector<RequestReport> reports = engine_.take_reports();
-    if (reports.size() != 1) {
-      return Status(StatusCode::kInternal, std::to_string(reports.size()) + " reports for one request");
-    }
-    report = reports.front();
-    return {};
-  }
-
   Status book(const TraceRequest& request, const RequestReport& report, std::int64_t shared_tokens, Ledger& ledger) {
-    const std::int64_t alignment = engine_.geometry().hit_alignment_tokens();
-    const std::int64_t aligned_tokens = shared_tokens / alignment * alignment;
+    const std::int64_t aligned_tokens = largest_boundary(cell_.geometry, shared_tokens, shared_tokens);
     const std::int64_t hit = report.device_hit_tokens + report.host_hit_tokens;
     const std::int64_t missed = aligned_tokens - hit;
     if (missed < 0 || hit + report.computed_tokens != report.prompt_tokens) {
@@ -102,7 +90,7 @@ void take_counters(const Engine& engine, ReplayResult& result) {
 GeometrySpec trace_geometry(const Trace& trace, std::int64_t dcp, std::int64_t interleave_tokens) {
   GeometrySpec spec;
   KvCacheGroup group;
-  group.name = "trace";
+  group.name = "one-group";
   group.kind = GroupKind::kFullAttention;
   group.block_tokens = trace.block_tokens;
   group.sharded = true;

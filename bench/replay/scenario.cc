@@ -1,8 +1,11 @@
 #include "bench/replay/scenario.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "bench/engine/group_rules.h"
+#include "bench/replay/expected_hit.h"
+#include "bench/replay/memory.h"
+#include "bench/replay/one_request.h"
 #include "bench/replay/random.h"
 #include "bench/replay/tokens.h"
 
@@ -20,16 +23,9 @@ struct Sizes {
   std::int64_t host_blocks = 0;
 };
 
-std::int64_t cdiv(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-std::int64_t span_of(const GeometrySpec& spec, const KvCacheGroup& group) {
-  return group.block_tokens * (group.sharded ? spec.parallel.dcp * spec.parallel.pcp : 1);
-}
-
 bool is_cached(const KvCacheGroup& group) {
-  return group.cacheable && group.kind != GroupKind::kScratch;
+  const bool keeps_nothing = group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kNone;
+  return group.cacheable && group.kind != GroupKind::kScratch && !keeps_nothing;
 }
 
 // Blocks of a prompt that stay in the prefix cache whatever the engine skips: at most one recurrent state a step.
@@ -38,7 +34,7 @@ std::int64_t least_cached_blocks(const GeometrySpec& spec, std::int64_t tokens, 
   for (const KvCacheGroup& group : spec.groups) {
     if (!is_cached(group)) continue;
     const bool sparse = group.kind == GroupKind::kMamba;
-    blocks += tokens / (sparse ? std::max(step_tokens, span_of(spec, group)) : span_of(spec, group));
+    blocks += tokens / (sparse ? std::max(step_tokens, span_of(group, spec.parallel)) : span_of(group, spec.parallel));
   }
   return std::max<std::int64_t>(blocks, 1);
 }
@@ -46,22 +42,15 @@ std::int64_t least_cached_blocks(const GeometrySpec& spec, std::int64_t tokens, 
 std::int64_t most_blocks(const GeometrySpec& spec, std::int64_t tokens) {
   std::int64_t blocks = 0;
   for (const KvCacheGroup& group : spec.groups) {
-    blocks += group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(spec, group)) + 1;
+    blocks += group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(group, spec.parallel)) + 1;
   }
   return blocks;
-}
-
-// Independent of the geometry's own table: the least common multiple of the spans, in this slice the only boundaries.
-std::int64_t expected_hit(const GeometrySpec& spec, std::int64_t prompt_tokens) {
-  std::int64_t unit = 1;
-  for (const KvCacheGroup& group : spec.groups) unit = std::lcm(unit, span_of(spec, group));
-  return (prompt_tokens - 1) / unit * unit;
 }
 
 Sizes choose_sizes(const ScenarioCell& cell, std::int64_t step_tokens) {
   std::int64_t longest_span = step_tokens;
   for (const KvCacheGroup& group : cell.geometry.groups) {
-    longest_span = std::max(longest_span, span_of(cell.geometry, group));
+    longest_span = std::max(longest_span, span_of(group, cell.geometry.parallel));
   }
   Sizes sizes;
   sizes.filler_tokens = std::max(cell.prompt_tokens, 2 * longest_span + 1);
@@ -100,15 +89,9 @@ class ScenarioRun {
 
  private:
   Status prompt(std::uint64_t seed, std::int64_t num_tokens, RequestReport& report) {
-    RequestSpec spec;
-    spec.prompt_tokens = random_prompt(seed, num_tokens);
-    if (Result<RequestId> id = engine_.add_request(std::move(spec)); !id) return id.error();
-    if (Status s = engine_.run_until_idle(); !s.ok()) return s;
-    const std::vector<RequestReport> reports = engine_.take_reports();
-    if (reports.size() != 1) {
-      return Status(StatusCode::kInternal, std::to_string(reports.size()) + " reports for one request");
-    }
-    report = reports.front();
+    Result<RequestReport> done = run_one(engine_, random_prompt(seed, num_tokens));
+    if (!done) return done.error();
+    report = *std::move(done);
     return {};
   }
 
@@ -119,7 +102,7 @@ class ScenarioRun {
 
 bool as_expected(const ScenarioResult& r) {
   const bool hits = r.cold_hit_tokens == 0 && r.hot_device_hit_tokens == r.expected_hit_tokens &&
-                    r.replay_device_hit_tokens == 0 && r.replay_host_hit_tokens == r.expected_hit_tokens;
+                    r.replay_device_hit_tokens == 0 && r.replay_host_hit_tokens == r.expected_host_hit_tokens;
   return hits && r.bytes_wrong == 0 && (r.bytes_checked > 0 || r.expected_hit_tokens == 0);
 }
 
@@ -128,6 +111,7 @@ EngineConfig engine_config(const ScenarioCell& cell, Sizes& sizes) {
   config.geometry = cell.geometry;
   config.payload_bytes = cell.payload_bytes;
   config.connector = cell.connector;
+  config.check = CheckBytes::kAll;
   config.plant = cell.plant;
   config.seed = cell.seed;
   sizes = choose_sizes(cell, config.max_batched_tokens);
@@ -138,13 +122,21 @@ EngineConfig engine_config(const ScenarioCell& cell, Sizes& sizes) {
 
 }  // namespace
 
+ScenarioMemory scenario_memory(const ScenarioCell& cell) {
+  const Sizes sizes = choose_sizes(cell, EngineConfig().max_batched_tokens);
+  return {device_bytes(cell.geometry, cell.payload_bytes, sizes.device_blocks),
+          host_bytes(cell.geometry, cell.payload_bytes, sizes.host_blocks)};
+}
+
 Result<ScenarioResult> run_scenario(const ScenarioCell& cell, const std::function<void(const char*)>& on_phase) {
   const auto start = std::chrono::steady_clock::now();
   Sizes sizes;
   Result<std::unique_ptr<Engine>> engine = Engine::create(engine_config(cell, sizes));
   if (!engine) return error(engine.error());
   ScenarioResult result;
-  result.expected_hit_tokens = expected_hit(cell.geometry, cell.prompt_tokens);
+  const ExpectedHits expected = expected_hits(cell.geometry, cell.prompt_tokens);
+  result.expected_hit_tokens = expected.device_tokens;
+  result.expected_host_hit_tokens = expected.host_tokens;
   result.device_blocks = sizes.device_blocks;
   result.filler_prompts = sizes.filler_prompts;
   ScenarioRun run(**engine, cell, sizes);
@@ -153,7 +145,7 @@ Result<ScenarioResult> run_scenario(const ScenarioCell& cell, const std::functio
   result.bytes_checked = stats.bytes_checked;
   result.bytes_wrong = stats.bytes_wrong;
   result.first_wrong = stats.first_wrong;
-  result.ok = as_expected(result);
+  result.ok = as_expected(result) && cell.plant == Plant::kNone;
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -30,8 +30,9 @@ struct ScenarioCell {
 };
 
 struct ScenarioResult {
-  std::int64_t expected_hit_tokens = 0;  // the largest multiple of the hit alignment that is <= prompt_tokens - 1
-  std::int64_t cold_hit_tokens = 0;      // device and host; must be 0
+  std::int64_t expected_hit_tokens = 0;  // on the device (expected_hit.h)
+  std::int64_t expected_host_hit_tokens = 0;
+  std::int64_t cold_hit_tokens = 0;  // device and host; must be 0
   std::int64_t hot_device_hit_tokens = 0;
   std::int64_t replay_device_hit_tokens = 0;
   std::int64_t replay_host_hit_tokens = 0;
@@ -41,8 +42,15 @@ struct ScenarioResult {
   std::int64_t bytes_wrong = 0;
   std::optional<WrongByte> first_wrong;
   double wall_seconds = 0;
-  bool ok = false;
+  bool ok = false;  // all as expected; never with a plant
 };
+
+// What a cell will ask for (memory.h).
+struct ScenarioMemory {
+  double device_bytes = 0;
+  double host_bytes = 0;
+};
+ScenarioMemory scenario_memory(const ScenarioCell& cell);
 
 // `on_phase` hears "cold", "hot", "evict", "replay" as they begin.
 Result<ScenarioResult> run_scenario(const ScenarioCell& cell, const std::function<void(const char*)>& on_phase);

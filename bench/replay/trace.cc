@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json_depth.h"
 #include "bench/replay/trace_format.h"
 
 namespace hostkv::bench {
@@ -67,6 +68,7 @@ std::string check_id_count(const TraceRequest& request) {
 
 // nlohmann puts the place into an exception; nothing else tells it.
 std::string parse_line(const std::string& line, json& object) {
+  if (const std::string problem = json_depth_problem(line); !problem.empty()) return problem;
   try {
     object = json::parse(line);
   } catch (const json::exception& failure) {

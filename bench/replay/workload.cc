@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "base/nearest_name.h"
+#include "bench/models/name_hint.h"
 #include "bench/replay/random.h"
 
 namespace hostkv::bench {
@@ -123,11 +123,9 @@ void fill(Trace& trace, std::uint64_t seed, std::int64_t num_requests) {
 }
 
 Status unknown_workload(std::string_view name) {
-  const std::string_view nearest = nearest_name(name, kNames);
-  return Status(StatusCode::kInvalidArgument,
-                "unknown workload \"" + std::string(name) + "\"; " +
-                    (nearest.empty() ? "" : "did you mean " + std::string(nearest) + "? ") +
-                    "allowed: chat, prefix-tree, one-shot");
+  const std::string guess = did_you_mean(name, kNames);
+  return Status(StatusCode::kInvalidArgument, "unknown workload \"" + std::string(name) + "\"; " +
+                                                  (guess.empty() ? "" : guess + " ") + "allowed: " + joined(kNames));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 // Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
 
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -104,7 +105,7 @@ struct StepInput {
 struct FailedBlock {
   GroupIndex group;
   BlockId block;
-  friend bool operator==(const FailedBlock&, const FailedBlock&) = default;
+  friend auto operator<=>(const FailedBlock&, const FailedBlock&) = default;
 };
 
 // What one rank says of one job. Results of different ranks may arrive in different steps.
@@ -212,9 +213,9 @@ class WorkerConnector {
   // SchedulerConnector::on_worker_capacity.
   virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
 
-  // Decodes this step's metadata. kFailedPrecondition: not registered, or the step before was not polled.
-  // kInvalidArgument: not a message of this version, cut, trailing bytes, a group, block or slot out of range, a job
-  // twice, not newer than the last step.
+  // Decodes this step's metadata. `compute` must stay until poll() has ended the step. kFailedPrecondition: not
+  // registered, or the step before was not polled. kInvalidArgument: not a message of this version, cut, trailing
+  // bytes, a group, block or slot out of range, a job twice, not newer than the last step.
   virtual Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) = 0;
   // Submits the loads of the bound step, ordered after what was issued on the compute stream so far.
   virtual Status start_loads() = 0;
@@ -224,7 +225,8 @@ class WorkerConnector {
   // Results since the last poll; ends the step.
   virtual Result<std::vector<JobResult>> poll() = 0;
 
-  // Until no copy is in flight; for engines that must not go on, and for tests. kDeadlineExceeded after `timeout`.
+  // Until no copy that was submitted is in flight; for engines that must not go on, and for tests. Jobs that found the
+  // backend's queue full are submitted in later steps and not waited for. kDeadlineExceeded after `timeout`.
   virtual Status wait_idle(std::chrono::nanoseconds timeout) = 0;
   // Drains, unregisters, frees the pool. Later calls answer kUnavailable. Idempotent. On kDeadlineExceeded the pool
   // stays mapped.

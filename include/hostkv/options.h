@@ -50,7 +50,7 @@ struct ConnectorOptions {
 // A row of the table.
 struct OptionInfo {
   std::string_view name;
-  std::string_view type;           // "size", "integer", "number", "string", "one of"
+  std::string_view type;           // "size", "integer", "number", "string", "name"
   std::string_view unit;           // "bytes", "seconds", "threads", ""
   std::string_view default_value;  // as a user would write it
   std::string_view range;          // "1 .. 64", "eager", ...

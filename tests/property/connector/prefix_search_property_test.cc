@@ -23,10 +23,15 @@ bool is_there(const Case& c, GroupIndex g, std::int64_t end_tokens) {
   return end_tokens <= c.num_local_tokens || c.keys[g.value()].contains(end_tokens);
 }
 
+// A single group never looks behind the last token but one, several look at every whole hash block.
+std::int64_t reach_of(const Case& c) {
+  return c.geometry.num_groups() == 1 ? std::min(c.num_tokens - 1, c.hashed_tokens) : c.hashed_tokens;
+}
+
 // Every block that a lookup must see and every one that a load copies.
 bool group_answers(const Case& c, GroupIndex g, std::int64_t boundary) {
   const auto need = c.geometry.lookup_need(g, boundary);
-  if (!need) {
+  if (!need || need->tail_boundary_tokens > reach_of(c)) {
     return false;
   }
   const std::int64_t span = c.geometry.span_tokens(g);

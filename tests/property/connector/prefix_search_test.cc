@@ -27,6 +27,20 @@ TEST(PrefixSearch, V2ADraftGroupDropsItsLastBlock) {
   EXPECT_EQ(host.load(0, 80), (Load{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}})) << "the dropped block is not loaded";
 }
 
+// As vLLM answers it: conformance cases eagle-one-group-on-boundary and eagle-two-groups-on-boundary.
+TEST(PrefixSearch, ADraftUnitReachesTheLastTokenButOneAloneAndTheLastHashBesideOtherGroups) {
+  const Geometry one = coarse({.groups = {draft(full(16))}});
+  HostShelf alone(one, 96);
+  alone.put_blocks(0, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(alone.hit(96), 64);
+  EXPECT_EQ(alone.hit(97), 80);
+  const Geometry two = coarse({.groups = {full(16), draft(full(16))}});
+  HostShelf beside(two, 96);
+  beside.put_blocks(0, {0, 1, 2, 3, 4, 5});
+  beside.put_blocks(1, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(beside.hit(96), 80);
+}
+
 TEST(PrefixSearch, V3AWindowNeedsTheRunBeforeTheBoundary) {
   const Geometry geometry = coarse({.groups = {window(16, 40)}});
   HostShelf deep(geometry, 100);

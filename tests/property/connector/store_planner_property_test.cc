@@ -92,12 +92,13 @@ class FullRun {
   }
 
   [[nodiscard]] std::int64_t largest_storable(std::int64_t repeated) const {
+    const std::int64_t hashed = request_.hashes.hashed_tokens();
+    const std::int64_t reach = geometry_.num_groups() == 1 ? std::min(repeated - 1, hashed) : hashed;
     for (std::int64_t boundary = (repeated - 1) / step_ * step_; boundary > 0; boundary -= step_) {
       bool everywhere = !has_align_states_ || handed_off_.contains(boundary);
       for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
         everywhere = everywhere && (!geometry_.offloadable(GroupIndex{g}) ||
-                                    geometry_.lookup_need(GroupIndex{g}, boundary)->tail_boundary_tokens <=
-                                        request_.hashes.hashed_tokens());
+                                    geometry_.lookup_need(GroupIndex{g}, boundary)->tail_boundary_tokens <= reach);
       }
       if (everywhere) {
         return boundary;

@@ -68,8 +68,12 @@ TEST(CommandLine, RefusesOptionsOfFeaturesThatAreNotThere) {
 }
 
 TEST(CommandLine, RefusesMissingAndRepeatedValues) {
-  expect_refusal("replay --dcp", "--dcp");
-  expect_refusal("replay --dcp 1 --dcp 2", "each option once");
+  expect_refusal("replay --dcp", "--dcp has no value; needed: --dcp LIST");
+  expect_refusal("replay --dcp --json", "--dcp has no value; needed: --dcp LIST");
+  expect_refusal("replay --trace --foo", "--trace has no value; needed: --trace FILE");
+  expect_refusal("replay --json=5", "--json takes no value");
+  expect_refusal("replay --dcp 1 --dcp=2", "--dcp is given twice; once is allowed");
+  expect_refusal("replay --jobs 1 --jobs 2", "--jobs is given twice; once is allowed");
   expect_refusal("replay --dcp 1,,2", "--dcp \"1,,2\"; allowed: values separated by single commas");
 }
 
@@ -91,6 +95,56 @@ TEST(CommandLine, RefusesValuesOfTheWrongTypeOrOutOfRange) {
   expect_refusal(kScenario + "--model kimi-lik", "did you mean kimi-like?");
 }
 
+TEST(CommandLine, PointsToHelpAndVersion) {
+  expect_refusal("-v", "unknown option -v; did you mean --version?");
+  expect_refusal("-V", "unknown option -V; did you mean --version?");
+  expect_refusal("-v replay", "unknown option -v; did you mean --version?");
+  expect_refusal("--versoin", "unknown option --versoin; did you mean --version?");
+  expect_refusal("help", "unknown command \"help\"; did you mean --help?");
+  expect_refusal("help replay", "unknown command \"help\"; did you mean --help?");
+}
+
+TEST(CommandLine, NamesEveryNameThatMayBeMeant) {
+  expect_refusal("replay --host 5", "unknown option --host; did you mean --host-blocks or --host-bytes?");
+  expect_refusal(kScenario + "--model kimi", "unknown model \"kimi\"; did you mean kimi-like? allowed: ");
+  expect_refusal(kScenario + "--plant corrupt", "did you mean corrupt-byte?");
+}
+
+TEST(CommandLine, NamesTheOptionAndTheBytesOfATierThatIsTooSmall) {
+  const std::string small = refusal("replay --requests 40 --model llama-like --device-bytes 1GiB");
+  EXPECT_EQ(small.find("--device-bytes 1073741824 is 512 blocks of 2097152 bytes over all ranks and cannot hold the "
+                       "longest prompt ("),
+            0U)
+      << small;
+  EXPECT_NE(small.find(" .. 35184372088832 bytes"), std::string::npos) << small;
+  expect_refusal("replay --requests 40 --model llama-like --host-bytes 1KiB",
+                 "--host-bytes 1024 is 0 blocks of 2097152 bytes over all ranks and cannot hold what one hit needs on "
+                 "model llama-like; allowed: 2097152 .. 35184372088832 bytes");
+}
+
+TEST(CommandLine, KnowsTheDeviceBlocksThatWindowsNeed) {
+  const std::string refused = refusal("replay --requests 20 --model gemma-like --device-blocks 1100 --host-blocks 0");
+  EXPECT_EQ(refused.find("--device-blocks 1100 cannot hold the longest prompt ("), 0U) << refused;
+  const std::size_t allowed = refused.find("allowed: ");
+  ASSERT_NE(allowed, std::string::npos) << refused;
+  const std::string least = refused.substr(allowed + 9, refused.find(" ..") - allowed - 9);
+  EXPECT_EQ(
+      run_tool("replay --requests 20 --model gemma-like --check-bytes off --host-blocks 0 --device-blocks " + least)
+          .exit_code,
+      0)
+      << least;
+}
+
+TEST(CommandLine, NamesTheOptionThatAsksForMoreMemoryThanThereIs) {
+  const std::string host = refusal("replay --requests 40 --host-blocks 16777216 --payload-bytes 4096");
+  EXPECT_EQ(host.find("--host-blocks 16777216 with --payload-bytes 4096 asks for 32768.0 GiB of memory for the host "
+                      "tier of each rank; this process may have "),
+            0U)
+      << host;
+  expect_refusal("replay --requests 40 --device-blocks 16777216 --host-blocks 0 --payload-bytes 4096",
+                 "--device-blocks 16777216 with --payload-bytes 4096 asks for 32768.0 GiB of memory for the device");
+}
+
 TEST(CommandLine, RefusesGeometriesThatCannotBe) {
   expect_refusal(kScenario + "--model kimi-like --interleave 5", "model kimi-like, --dcp 8, --interleave 5: group 0");
 }
@@ -99,7 +153,6 @@ TEST(CommandLine, RefusesCombinationsThatContradict) {
   expect_refusal("replay --trace a --workload chat", "--trace and --workload are both given");
   expect_refusal("replay --host-bytes 1GiB", "--host-bytes needs --model");
   expect_refusal("replay --model llama-like --host-bytes 1GiB --host-blocks 5", "are both given");
-  expect_refusal("replay --model llama-like --host-bytes 1KiB", "allowed: 1 .. ");
   expect_refusal("replay --device-blocks 3", "--device-blocks 3 cannot hold the longest prompt");
   expect_refusal("replay --trace /nowhere/x.jsonl", "trace file /nowhere/x.jsonl does not exist");
   expect_refusal("replay --workload chta", "unknown workload \"chta\"; did you mean chat?");

@@ -60,6 +60,96 @@ TEST(ScenarioCommand, ExitsOneAndTellsWhatWasCaughtWhenAFaultIsPlanted) {
   EXPECT_EQ(result["plant_caught"], true);
 }
 
+// A model file of these groups, gone at the end.
+class ModelFile {
+ public:
+  explicit ModelFile(const std::string& groups) : path_(testing::TempDir() + "hostkv_commands_test.json") {
+    std::ofstream(path_) << R"({"schema_version":1,"name":"own","groups":[)" << groups << "]}";
+  }
+  ~ModelFile() { std::filesystem::remove(path_); }
+  ModelFile(const ModelFile&) = delete;
+  ModelFile& operator=(const ModelFile&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(ScenarioCommand, HasAColumnForThePlants) {
+  const CliRun run =
+      run_tool(kScenario + " --model llama-like --prompt-tokens 500 --plant none,corrupt-byte,swap-blocks");
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.out.find("prompt         plant  hot: device"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("planted swap-blocks was caught: "), std::string::npos) << run.out;
+  EXPECT_EQ(run_tool(kScenario + " --model llama-like --prompt-tokens 500").out.find("plant"), std::string::npos);
+}
+
+TEST(ScenarioCommand, RefusesAPlantThatCannotAct) {
+  const CliRun run = run_tool(kScenario + " --model llama-like --prompt-tokens 16 --plant corrupt-byte");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.out, "");
+  EXPECT_NE(run.err.find("nothing is loaded at 16 prompt tokens, so the fault could not act; use a prompt above 16 "
+                         "tokens"),
+            std::string::npos)
+      << run.err;
+  const CliRun above = run_tool(kScenario + " --model llama-like --prompt-tokens 17 --plant corrupt-byte --json");
+  EXPECT_EQ(document(above, kScenario)["results"][0]["plant_caught"], true);
+}
+
+TEST(ScenarioCommand, AgreesWithADraftThatDropsABlockAndWithAStateThatIsNeverKept) {
+  const std::string full = R"({"kind":"full","block_tokens":16})";
+  {
+    const ModelFile draft(full + R"(,{"kind":"full","block_tokens":16,"eagle":true})");
+    const CliRun run = run_tool(kScenario + " --prompt-tokens 6095 --json --model " + draft.path());
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const json result = document(run, kScenario)["results"][0];
+    EXPECT_EQ(result["expected_hit_tokens"], 6064);
+    EXPECT_EQ(result["replay_host_hit_tokens"], 6064);
+    EXPECT_EQ(result["ok"], true);
+  }
+  const ModelFile state(full + R"(,{"kind":"mamba","block_tokens":16,"state_mode":"none"})");
+  const CliRun run = run_tool(kScenario + " --prompt-tokens 6095 --json --model " + state.path());
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json result = document(run, kScenario)["results"][0];
+  EXPECT_EQ(result["expected_hit_tokens"], 0);
+  EXPECT_EQ(result["expected_host_hit_tokens"], 0);
+  EXPECT_EQ(result["ok"], true);
+}
+
+TEST(Commands, SayThatNoGroupOfAModelCanBeOffloaded) {
+  for (const char* group :
+       {R"({"kind":"ring","block_tokens":16})", R"({"kind":"mamba","block_tokens":16,"state_mode":"none"})",
+        R"({"kind":"full","block_tokens":16,"transferable":false})"}) {
+    const ModelFile model(group);
+    for (const std::string& command : {kScenario, std::string("replay --requests 5")}) {
+      const CliRun run = run_tool(command + " --model " + model.path());
+      EXPECT_EQ(run.exit_code, 2) << group;
+      EXPECT_NE(run.err.find("no group of this model can be offloaded"), std::string::npos) << run.err;
+    }
+  }
+}
+
+TEST(ReplayCommand, CallsTheDefaultModelOneGroupAndSaysWhatItIs) {
+  const CliRun people = run_tool("replay --requests 40 --device-blocks 200 --host-blocks 0");
+  EXPECT_NE(people.out.find("model one-group: one group of full attention, its block is the workload's\n"),
+            std::string::npos)
+      << people.out;
+  EXPECT_NE(people.out.find("\none-group    1"), std::string::npos) << people.out;
+  EXPECT_EQ(people.out.find("block tokens"), std::string::npos) << people.out;
+  const json parsed = document(run_tool("replay --requests 5 --device-blocks 200 --host-blocks 0 --json"), "replay");
+  EXPECT_EQ(parsed["results"][0]["model"], "one-group");
+  EXPECT_EQ(parsed["results"][0]["block_tokens"], json::array({512}));
+  EXPECT_EQ(parsed["config"]["model"], json::array({"one-group"}));
+}
+
+TEST(ReplayCommand, ShowsTheBlockTokensWhereModelsDiffer) {
+  const CliRun run = run_tool(
+      "replay --requests 2 --device-blocks 6000 --host-blocks 0 --check-bytes off --model llama-like,kimi-like");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("block tokens"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("384/3,072"), std::string::npos) << run.out;
+}
+
 TEST(ReplayCommand, WritesTheKeysOfEveryCell) {
   const CliRun run =
       run_tool("replay --workload chat --requests 40 --device-blocks 200 --host-blocks 0,400 --jobs 2 --json");
@@ -114,6 +204,15 @@ TEST(ReplayCommand, NamesFileAndLineOfABrokenTrace) {
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_EQ(run.out, "");
   EXPECT_NE(run.err.find(path + ":2: broken JSON"), std::string::npos) << run.err;
+}
+
+TEST(CheckCommand, NamesFileAndLineOfABrokenVector) {
+  const std::string path = testing::TempDir() + "hostkv_broken_vectors.jsonl";
+  std::ofstream(path) << "{}\n";
+  const CliRun run = run_tool("check " + path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.err, "hostkv: " + path + ":1: key \"kind\" is missing\n");
 }
 
 TEST(CheckCommand, AgreesAndDiffers) {

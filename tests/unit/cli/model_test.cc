@@ -20,6 +20,12 @@ std::string with_group(const std::string& group) {
   return R"({"schema_version": 1, "name": "m", "groups": [)" + group + "]}";
 }
 
+TEST(ModelText, IsRefusedWhereItNestsDeep) {
+  const Result<Model> model = parse_model(std::string(1'000'000, '['), "deep.json");
+  ASSERT_FALSE(model.has_value());
+  EXPECT_EQ(model.error().message(), "deep.json: it nests 1000000 deep; at most 64 is allowed");
+}
+
 TEST(ModelPresets, AllParseAndResolveWithTheirOwnParallelSizes) {
   EXPECT_EQ(model_presets().size(), 8U);
   for (const Preset& preset : model_presets()) {

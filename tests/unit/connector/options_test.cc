@@ -38,7 +38,7 @@ TEST(Options, HaveTheDefaultsOfTheTable) {
   for (const OptionInfo& info : connector_option_table()) {
     EXPECT_FALSE(info.help.empty()) << info.name;
     const std::string value(info.default_value);
-    const bool quoted = info.type == "size" || info.type == "one of" || info.type == "string";
+    const bool quoted = info.type == "size" || info.type == "name" || info.type == "string";
     const std::string json = value == "unset" ? "null" : quoted ? "\"" + value + "\"" : value;
     EXPECT_EQ(taken("{\"" + std::string(info.name) + "\": " + json + "}").to_json(), options.to_json()) << info.name;
   }
@@ -106,6 +106,14 @@ TEST(Options, RefuseWhatIsNotOneObject) {
                            "{\"copy_threads\": 1e999}", "{\"cache_namespace\": \"\xff\"}"}) {
     expect_refused(json, {"one JSON object"});
   }
+}
+
+TEST(Options, RefuseATextThatNestsDeep) {
+  const std::string deep = "{\"store_mode\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
+  const auto options = ConnectorOptions::from_json(deep);
+  ASSERT_FALSE(options.has_value());
+  EXPECT_NE(options.error().message().find("nests 1000001 deep; at most 64"), std::string::npos)
+      << options.error().message();
 }
 
 TEST(Options, RefuseANameThatIsGivenTwice) {

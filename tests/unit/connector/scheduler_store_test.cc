@@ -137,7 +137,7 @@ TEST(SchedulerStore, StoresWholeComputedBlocksOnly) {
 // A window's blocks that a load leaves out hold nothing, although the engine's table may name blocks there.
 TEST(SchedulerStore, NeverStoresABlockThatWasNeitherComputedNorLoaded) {
   SchedulerRig rig(resolved({.groups = {full(4), window(4, 4)}}), 1);
-  rig.report_all(64);
+  rig.report_all(8);
   const StepMetadata first = rig.run(1, "abcd", 16);
   const StepJob& job = only_job(first);
   rig.answer(
@@ -150,8 +150,9 @@ TEST(SchedulerStore, NeverStoresABlockThatWasNeitherComputedNorLoaded) {
   const StepMetadata load = rig.step();
   ASSERT_EQ(only_job(load).blocks.size(), 4U) << "three blocks of full attention, the window's last one";
   rig.answer_all(load);
-  // Forget all and store what the request has: boundary 4 is on the device, 8 and 12 lack the window.
-  EXPECT_TRUE(rig.connector->reset());
+  // Another request takes all the room; what this one has is stored anew: boundary 4 is on the device, 8 and 12 lack
+  // the window.
+  rig.store(3, "efgh", 16);
   rig.finish(2, 16);
   std::vector<BlockId> stored;
   const StepMetadata last = rig.step();
@@ -162,6 +163,23 @@ TEST(SchedulerStore, NeverStoresABlockThatWasNeitherComputedNorLoaded) {
   EXPECT_EQ(std::ranges::count(stored, tables[1][2]), 0);
   EXPECT_EQ(std::ranges::count(stored, tables[1][0]), 1);
   EXPECT_EQ(std::ranges::count(stored, tables[1][3]), 1);
+}
+
+// What a reset has declared void must not come back under a key that lookups find: the weights may have changed.
+TEST(SchedulerStore, StoresNothingOfWhatWasComputedBeforeAReset) {
+  SchedulerRig rig(resolved({.groups = {full(4)}}), 1);
+  rig.report_all(64);
+  rig.add(1, "abcdefgh", 32);
+  ASSERT_EQ(rig.allocate(1, 32), Status());
+  rig.answer_all(rig.step(1, 0, 16));
+  ASSERT_EQ(rig.connector->metrics().stored_keys, 4);
+  EXPECT_TRUE(rig.connector->reset());
+  EXPECT_TRUE(rig.step(1, 16, 24).jobs.empty()) << "computed on top of what was there before";
+  rig.finish(1, 24);
+  EXPECT_TRUE(rig.step().jobs.empty());
+  rig.store(2, "abcdefgh", 32);
+  EXPECT_EQ(rig.connector->metrics().stored_keys, 8) << "admitted after the reset";
+  rig.expect_idle();
 }
 
 class HandOffs : public ::testing::Test {

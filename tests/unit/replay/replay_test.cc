@@ -148,6 +148,30 @@ TEST(Replay, BooksAlignmentUnderContextParallelism) {
   EXPECT_EQ(result.bytes_wrong, 0);
 }
 
+TEST(Replay, BooksWhatADraftDropsAsAlignment) {
+  const Trace trace = small_trace("chat", 5, 60);
+  ReplayCell cell = cell_of(trace, 4000, 0);
+  cell.geometry.groups.front().eagle = true;
+  const ReplayResult result = replay(cell);
+  EXPECT_GT(result.ledger.device_hit, 0);
+  EXPECT_GT(result.ledger.alignment, 0);
+  EXPECT_EQ(result.ledger.capacity, 0);
+}
+
+TEST(Replay, BooksEverythingSharedAsBoundaryWhereHitsAreImpossible) {
+  const Trace trace = small_trace("chat", 6, 60);
+  ReplayCell cell = cell_of(trace, 4000, 4000);
+  KvCacheGroup state;
+  state.kind = GroupKind::kMamba;
+  state.block_tokens = 4;
+  state.mamba_mode = MambaMode::kNone;
+  cell.geometry.groups.push_back(state);
+  const ReplayResult result = replay(cell);
+  EXPECT_EQ(result.ledger.device_hit + result.ledger.host_hit, 0);
+  EXPECT_EQ(result.ledger.boundary, result.theoretical_tokens);
+  EXPECT_EQ(result.ledger.capacity, 0);
+}
+
 TEST(Replay, BooksMissingStatesAsBoundaryNotAsCapacity) {
   const Trace trace = *make_workload("chat", 4, 30);
   ReplayCell cell = cell_of(trace, 4000, 8000);

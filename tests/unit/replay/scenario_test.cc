@@ -51,6 +51,37 @@ TEST(Scenario, StandsBelowOneBoundary) {
   EXPECT_TRUE(result.ok);
 }
 
+TEST(Scenario, IsNeverFineWithAPlantThatIsNotCaught) {
+  ScenarioCell cell = cell_of(*load_model("llama-like"), 1, 16);
+  cell.plant = Plant::kCorruptByte;
+  const ScenarioResult result = run(cell);
+  EXPECT_EQ(result.bytes_wrong, 0);  // nothing is loaded, so the fault does not act
+  EXPECT_FALSE(result.ok);
+}
+
+TEST(Scenario, ExpectsNoHitOfAModelWhoseStateIsNeverKept) {
+  ScenarioCell cell = cell_of(*load_model("llama-like"), 1, 9000);
+  KvCacheGroup state;
+  state.kind = GroupKind::kMamba;
+  state.block_tokens = 16;
+  state.mamba_mode = MambaMode::kNone;
+  cell.geometry.groups.push_back(state);
+  const ScenarioResult result = run(cell);
+  EXPECT_EQ(result.expected_hit_tokens, 0);
+  EXPECT_EQ(result.expected_host_hit_tokens, 0);
+  EXPECT_TRUE(result.ok);
+}
+
+TEST(Scenario, ExpectsHitsOnTheDeviceOnlyWhereAGroupNeverLeavesIt) {
+  ScenarioCell cell = cell_of(*load_model("llama-like"), 1, 9000);
+  cell.geometry.groups.push_back(cell.geometry.groups.front());
+  cell.geometry.groups.back().transferable = false;
+  const ScenarioResult result = run(cell);
+  EXPECT_EQ(result.hot_device_hit_tokens, 8992);
+  EXPECT_EQ(result.replay_host_hit_tokens, 0);
+  EXPECT_TRUE(result.ok);
+}
+
 TEST(Scenario, CatchesEveryPlantedFault) {
   for (const char* name : {"kimi-like", "llama-like", "gpt-oss-like"}) {
     for (const Plant plant :

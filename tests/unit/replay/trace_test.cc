@@ -79,6 +79,12 @@ TEST(TraceReader, NamesTheLineAndPlaceOfBrokenJson) {
   EXPECT_TRUE(contains(problem(line("512", "[0]") + "[1]\n"), ":2: the line is [1]"));
 }
 
+TEST(TraceReader, RefusesALineThatNestsDeep) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_EQ(problem(line(deep, "[0]")), ":1: it nests 1000001 deep; at most 64 is allowed");
+  EXPECT_EQ(problem(line("512", deep)), ":1: it nests 1000001 deep; at most 64 is allowed");
+}
+
 TEST(TraceReader, NamesTheMissingField) {
   EXPECT_TRUE(contains(problem("{\"timestamp\": 1, \"hash_ids\": []}\n"), ":1: field \"input_length\" is missing"));
   EXPECT_TRUE(contains(problem("{\"timestamp\": 1, \"input_length\": 1, \"output_length\": 1, \"x\": 1}\n"),

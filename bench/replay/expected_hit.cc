@@ -1,0 +1,66 @@
+#include "bench/replay/expected_hit.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace hostkv::bench {
+namespace {
+
+bool takes_part(const KvCacheGroup& group) {
+  return group.cacheable && group.kind != GroupKind::kScratch;
+}
+
+// Tokens that the largest block of a draft group has: they must be seen behind a boundary.
+std::int64_t draft_tokens(const GeometrySpec& spec) {
+  std::int64_t tokens = 0;
+  for (const KvCacheGroup& group : spec.groups) {
+    if (group.eagle && takes_part(group)) tokens = std::max(tokens, span_of(group, spec.parallel));
+  }
+  return tokens;
+}
+
+// How far keys are looked at in a prompt.
+std::int64_t seen_tokens(const GeometrySpec& spec, std::int64_t prompt_tokens) {
+  return spec.groups.size() == 1 ? prompt_tokens - 1 : prompt_tokens;
+}
+
+}  // namespace
+
+std::int64_t span_of(const KvCacheGroup& group, const ParallelLayout& parallel) {
+  return group.block_tokens * (group.sharded ? parallel.dcp * parallel.pcp : 1);
+}
+
+std::int64_t boundary_unit(const GeometrySpec& spec) {
+  std::int64_t unit = 1;
+  for (const KvCacheGroup& group : spec.groups) unit = std::lcm(unit, span_of(group, spec.parallel));
+  return unit;
+}
+
+bool can_hit_on_device(const GeometrySpec& spec) {
+  return std::ranges::none_of(spec.groups, [](const KvCacheGroup& group) {
+    return group.kind == GroupKind::kMamba && (group.mamba_mode == MambaMode::kNone || !group.cacheable);
+  });
+}
+
+bool can_hit_on_host(const GeometrySpec& spec) {
+  const bool all_leave = std::ranges::all_of(
+      spec.groups, [](const KvCacheGroup& group) { return group.transferable || !takes_part(group); });
+  return all_leave && can_hit_on_device(spec) && std::ranges::any_of(spec.groups, takes_part);
+}
+
+std::int64_t largest_boundary(const GeometrySpec& spec, std::int64_t limit_tokens, std::int64_t seen_tokens) {
+  const std::int64_t unit = boundary_unit(spec);
+  return std::max<std::int64_t>(0, std::min(limit_tokens, seen_tokens - draft_tokens(spec))) / unit * unit;
+}
+
+ExpectedHits expected_hits(const GeometrySpec& spec, std::int64_t prompt_tokens) {
+  const std::int64_t boundary = largest_boundary(spec, prompt_tokens - 1, seen_tokens(spec, prompt_tokens));
+  return {can_hit_on_device(spec) ? boundary : 0, can_hit_on_host(spec) ? boundary : 0};
+}
+
+std::int64_t longest_prompt_without_hit(const GeometrySpec& spec) {
+  const std::int64_t seen = boundary_unit(spec) + draft_tokens(spec);  // what the first boundary needs
+  return std::max(boundary_unit(spec), seen_tokens(spec, seen) < seen ? seen : seen - 1);
+}
+
+}  // namespace hostkv::bench
