@@ -100,6 +100,61 @@ TEST(EngineLiveness, AnOlderRequestIsNeverPreemptedForAYoungerOne) {
   EXPECT_EQ(engine->take_reports().size(), 4U);
 }
 
+// The reports of two requests, which share the engine until both have ended.
+struct Pair {
+  RequestReport older;
+  RequestReport younger;
+};
+Pair run_pair(EngineImpl& engine, RequestSpec older, RequestSpec younger) {
+  EXPECT_TRUE(engine.add_request(std::move(older)));
+  EXPECT_TRUE(engine.add_request(std::move(younger)));
+  EXPECT_TRUE(engine.run_until_idle(50).ok());
+  EXPECT_EQ(engine.stats().bytes_wrong, 0);
+  std::vector<RequestReport> reports = engine.take_reports();
+  EXPECT_EQ(reports.size(), 2U);
+  std::ranges::sort(reports, {}, &RequestReport::id);
+  return {reports.front(), reports.back()};
+}
+
+TEST(EngineLiveness, ALoadedRequestThatWaitsGivesItsBlocksToAnOlderOneThatRuns) {
+  EngineConfig config = offload_config({full(16), mamba(16)}, 12);
+  config.max_batched_tokens = 16;  // beside a decode there is no room for a whole chunk: the loaded one waits
+  const auto engine = make_engine(std::move(config));
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(40, 2));
+  engine->evict_device_cache();
+  const Pair reports = run_pair(*engine, {.prompt_tokens = make_prompt(40, 1), .max_new_tokens = 90},
+                                {.prompt_tokens = make_prompt(70, 2)});
+  EXPECT_EQ(reports.older.num_preemptions, 0);
+  EXPECT_GE(reports.younger.num_preemptions, 1);
+}
+
+TEST(EngineLiveness, AnOlderRequestThatRanLaterIsStillTheOlderOne) {
+  const auto engine = make_engine(offload_config({full(16)}, 8));
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(52, 1));
+  engine->evict_device_cache();
+  const Pair reports = run_pair(*engine, {.prompt_tokens = make_prompt(60, 1), .max_new_tokens = 60},
+                                {.prompt_tokens = make_prompt(20, 2), .max_new_tokens = 40});
+  EXPECT_EQ(reports.older.host_hit_tokens, 48) << "the younger one ran while this one was loaded";
+  EXPECT_EQ(reports.older.num_preemptions, 0);
+  EXPECT_GE(reports.younger.num_preemptions, 1);
+}
+
+TEST(EngineLiveness, AClaimIsKeptWhereAYoungerRequestHasJustMadeRoom) {
+  EngineConfig config = offload_config({full(16)}, 7);
+  config.max_batched_tokens = 32;
+  const auto engine = make_engine(std::move(config));
+  ASSERT_NE(engine, nullptr);
+  run_prompt(*engine, make_prompt(52, 1));
+  engine->evict_device_cache();
+  const Pair reports = run_pair(*engine, {.prompt_tokens = make_prompt(100, 1)},
+                                {.prompt_tokens = make_prompt(64, 2), .max_new_tokens = 5});
+  EXPECT_EQ(reports.older.host_hit_tokens, 48);
+  EXPECT_EQ(reports.older.num_preemptions, 0) << "what was loaded stays";
+  EXPECT_EQ(reports.younger.num_preemptions, 1);
+}
+
 TEST(EngineLiveness, ARunThatOnlyComputesAgainEndsWithTheNameOfTheRequest) {
   EngineConfig config = device_config({full(16)}, 6);
   config.max_batched_tokens = 32;
