@@ -31,12 +31,13 @@ bool host_can_serve(const Geometry& geometry) {
   bool some_group_moves = false;
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
-    const bool moves = geometry.offloadable(group);
-    const bool is_needed = geometry.group(group).kind == GroupKind::kMamba || geometry.group(group).cacheable;
-    if (!moves && is_needed && geometry.group(group).kind != GroupKind::kScratch) {
+    if (geometry.group(group).kind == GroupKind::kScratch) {
+      continue;
+    }
+    if (!geometry.offloadable(group)) {
       return false;
     }
-    some_group_moves = some_group_moves || moves;
+    some_group_moves = true;
   }
   return some_group_moves;
 }

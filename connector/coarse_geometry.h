@@ -5,9 +5,9 @@
 
 namespace hostkv {
 
-// False: some group keeps what a resumed request needs and no host can bring back (a recurrent state of mode none, a
-// group that the engine never transfers). Nothing of such a model is stored, no lookup hits: half a hit would be wrong
-// tokens.
+// False: some group holds what a resumed request needs and no host can bring back (not cacheable, never transferred, a
+// recurrent state of mode none; scratch holds nothing that is needed). Nothing of such a model is stored, no lookup
+// hits: half a hit would be wrong tokens.
 bool host_can_serve(const Geometry& geometry);
 
 // The geometry that both sides of the connector work with: boundaries on the scheduler block, whatever finer ones the

@@ -27,7 +27,7 @@ std::int64_t seen_tokens(const GeometrySpec& spec, std::int64_t prompt_tokens) {
 }  // namespace
 
 std::int64_t span_of(const KvCacheGroup& group, const ParallelLayout& parallel) {
-  return group.block_tokens * (group.sharded ? parallel.dcp * parallel.pcp : 1);
+  return group.block_tokens * (group.sharded ? parallel.dcp : 1);
 }
 
 std::int64_t boundary_unit(const GeometrySpec& spec) {
@@ -38,7 +38,8 @@ std::int64_t boundary_unit(const GeometrySpec& spec) {
 
 bool can_hit_on_device(const GeometrySpec& spec) {
   return std::ranges::none_of(spec.groups, [](const KvCacheGroup& group) {
-    return group.kind == GroupKind::kMamba && (group.mamba_mode == MambaMode::kNone || !group.cacheable);
+    const bool is_lost = !group.cacheable || (group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kNone);
+    return is_lost && group.kind != GroupKind::kScratch;
   });
 }
 

@@ -16,7 +16,8 @@ std::int64_t span_of(const KvCacheGroup& group, const ParallelLayout& parallel);
 // The least common multiple of all spans: the only boundaries of this version.
 std::int64_t boundary_unit(const GeometrySpec& spec);
 
-// False: a recurrent state that nothing keeps is missing at every boundary.
+// False: what a group holds is kept nowhere (not cacheable, recurrent mode none), so it is missing at every boundary.
+// Scratch groups hold nothing that a hit needs.
 bool can_hit_on_device(const GeometrySpec& spec);
 // False also where a group that a hit needs never leaves the device.
 bool can_hit_on_host(const GeometrySpec& spec);

@@ -59,7 +59,8 @@ struct KvCacheGroup {
   // block; the hash block where hits are fine) and drops it: a prompt that ends with its last cached unit hits one
   // less.
   bool eagle = false;
-  // False: no part in hashing, lookup, store, load, recovery.
+  // False: no part in hashing, lookup, store, load, recovery. Nothing of it can be found again: where it is more than
+  // scratch, no prefix of the model can be resumed.
   bool cacheable = true;
   // False: the engine keeps it and it is never stored or loaded. A cacheable group of this kind makes host hits
   // impossible, since nothing could fill its blocks: a connector then stores nothing and says so at its start.

@@ -30,17 +30,31 @@ TEST(SchedulerCreate, RefusesANumberOfRanksThatTheGeometryDoesNotHave) {
   }
 }
 
-TEST(SchedulerCapacity, StoresNothingOfAModelWithAGroupThatTheEngineNeverTransfers) {
-  KvCacheGroup kept = window(4, 8);
-  kept.transferable = false;
-  SchedulerRig rig(resolved({.groups = {full(4), kept}}), 1);
+class Unservable : public ::testing::TestWithParam<KvCacheGroup> {};
+
+// A group that nothing could fill again: half a hit would be wrong tokens.
+TEST_P(Unservable, StoresNothingAndFindsNothing) {
+  SchedulerRig rig(resolved({.groups = {full(4), GetParam()}}), 1);
   WorkerCapacity none = rig.capacity(0, 0);
   none.slots_per_slab = {0, 0};
   ASSERT_EQ(rig.connector->on_worker_capacity(none), Status());
   EXPECT_TRUE(rig.run(1, "abcd", 16).jobs.empty());
   rig.add(2, "abcd", 17);
-  EXPECT_EQ(rig.match(2, 17), 0) << "nothing could fill the kept group's blocks";
+  EXPECT_EQ(rig.match(2, 17), 0);
 }
+
+KvCacheGroup never_transferred() {
+  KvCacheGroup group = window(4, 8);
+  group.transferable = false;
+  return group;
+}
+KvCacheGroup not_cacheable(KvCacheGroup group) {
+  group.cacheable = false;
+  return group;
+}
+INSTANTIATE_TEST_SUITE_P(SchedulerCapacity, Unservable,
+                         ::testing::Values(never_transferred(), not_cacheable(full(4)), not_cacheable(mamba(4)),
+                                           mamba(4, MambaMode::kNone)));
 
 TEST(SchedulerCreate, RefusesOptionsOutsideTheirRange) {
   FakeBlocks engine;
