@@ -80,8 +80,12 @@ TEST(ExpectedHit, IsOnTheDeviceOnlyWhereAGroupNeverLeavesIt) {
   const GeometrySpec spec = spec_of({group_of(GroupKind::kFullAttention, 16), kept});
   EXPECT_EQ(expected_hits(spec, 1000).device_tokens, 992);
   EXPECT_EQ(expected_hits(spec, 1000).host_tokens, 0);
-  kept.cacheable = false;
-  expect_both(spec_of({group_of(GroupKind::kFullAttention, 16), kept}), 1000, 992);
+}
+
+TEST(ExpectedHit, IsNowhereBesideAGroupWhoseBlocksCannotBeFoundAgain) {
+  KvCacheGroup lost = group_of(GroupKind::kFullAttention, 16);
+  lost.cacheable = false;
+  expect_both(spec_of({group_of(GroupKind::kFullAttention, 16), lost}), 1000, 0);
 }
 
 TEST(ExpectedHit, BeginsRightBehindTheLongestPromptWithoutOne) {
