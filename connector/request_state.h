@@ -36,6 +36,11 @@ struct HashChain {
     return hash_size_bytes == 0 ? 0 : static_cast<std::int64_t>(bytes.size() / hash_size_bytes);
   }
   [[nodiscard]] std::int64_t hashed_tokens() const { return size() * hash_block_tokens; }
+  void truncate(std::int64_t num_hashes) {
+    if (num_hashes < size()) {
+      bytes.resize(static_cast<std::size_t>(num_hashes) * hash_size_bytes);
+    }
+  }
   // The hash of the prefix [0, boundary). REQUIRES: boundary a multiple of the hash block, 0 < boundary <=
   // hashed_tokens().
   [[nodiscard]] std::span<const std::byte> at_boundary(std::int64_t boundary_tokens) const {

@@ -51,7 +51,8 @@ std::vector<std::uint32_t> classes_of_groups(const std::vector<std::optional<Wor
 }  // namespace
 
 Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry geometry, ConnectorOptions options,
-                                                                       std::int64_t num_ranks, EngineBlocks& blocks) {
+                                                                       std::int64_t num_ranks, EngineBlocks& blocks,
+                                                                       EngineTraits traits) {
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));
   }
@@ -62,16 +63,18 @@ Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry 
   if (!coarse) {
     return error(std::move(coarse.error()));
   }
-  return std::make_unique<SchedulerConnectorImpl>(std::move(*coarse), std::move(options), num_ranks, blocks);
+  return std::make_unique<SchedulerConnectorImpl>(std::move(*coarse), std::move(options), num_ranks, blocks, traits);
 }
 
 SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptions options, std::int64_t num_ranks,
-                                               EngineBlocks& engine)
+                                               EngineBlocks& engine, EngineTraits traits)
     : geometry_(std::move(geometry)),
       options_(std::move(options)),
       num_ranks_(num_ranks),
       engine_(engine),
-      capacities_(static_cast<std::size_t>(num_ranks)) {
+      traits_(traits),
+      capacities_(static_cast<std::size_t>(num_ranks)),
+      lost_tokens_(geometry_.num_groups(), 0) {
   namespace_fingerprint_ =
       make_namespace_fingerprint(geometry_.fingerprint(), std::as_bytes(std::span(options_.cache_namespace)));
 }
@@ -228,6 +231,22 @@ Status SchedulerConnectorImpl::append_block_hashes(RequestId id, std::span<const
   }
   chain.hash_size_bytes = hash_size_bytes;
   chain.bytes.insert(chain.bytes.end(), hashes.begin(), hashes.end());
+  return {};
+}
+
+Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t num_hashes) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return unknown_request(id);
+  }
+  if (num_hashes < 0) {
+    return {StatusCode::kInvalidArgument,
+            named(id) + ": num_hashes is " + std::to_string(num_hashes) + "; 0 or more is needed"};
+  }
+  request->hashes.truncate(num_hashes);
   return {};
 }
 
@@ -395,7 +414,8 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
   loading_.insert(request.id);
 }
 
-Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_computed_tokens) {
+Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_computed_tokens,
+                                                std::span<const BoundaryHandOff> /*hand_offs*/) {
   if (Status status = check_alive(); !status.ok()) {
     return status;
   }

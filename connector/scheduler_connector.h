@@ -21,12 +21,14 @@ namespace hostkv {
 // made when the last one has reported; until then lookups answer 0 and nothing is stored.
 class SchedulerConnectorImpl final : public SchedulerConnector {
  public:
-  SchedulerConnectorImpl(Geometry geometry, ConnectorOptions options, std::int64_t num_ranks, EngineBlocks& engine);
+  SchedulerConnectorImpl(Geometry geometry, ConnectorOptions options, std::int64_t num_ranks, EngineBlocks& engine,
+                         EngineTraits traits);
   ~SchedulerConnectorImpl() override;
 
   Status on_worker_capacity(const WorkerCapacity& capacity) override;
   Status add_request(const RequestInfo& request) override;
   Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) override;
+  Status truncate_block_hashes(RequestId id, std::int64_t num_hashes) override;
   Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) override;
   Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
                              std::int64_t num_external_tokens) override;
@@ -34,11 +36,13 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) override;
   void on_worker_results(std::span<const JobResult> results) override;
   std::vector<LoadOutcome> take_load_outcomes() override;
-  Status request_finished(RequestId id, std::int64_t num_computed_tokens) override;
+  Status request_finished(RequestId id, std::int64_t num_computed_tokens,
+                          std::span<const BoundaryHandOff> hand_offs) override;
   bool reset() override;
   [[nodiscard]] bool has_pending_work() const override;
   void shutdown() override;
   [[nodiscard]] SchedulerMetrics metrics() const override;
+  [[nodiscard]] std::vector<std::int64_t> lost_tokens_by_group() const override { return lost_tokens_; }
   [[nodiscard]] std::uint64_t epoch() const override { return epoch_; }
   [[nodiscard]] const Geometry& geometry() const override { return geometry_; }
   [[nodiscard]] Status check_conservation() const override;
@@ -97,6 +101,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   ConnectorOptions options_;
   std::int64_t num_ranks_;
   EngineBlocks& engine_;
+  EngineTraits traits_;
   std::vector<std::optional<WorkerCapacity>> capacities_;  // [num_ranks]
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
@@ -117,6 +122,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::int64_t pinned_device_blocks_ = 0;
   bool shut_down_ = false;
   SchedulerMetrics metrics_;
+  std::vector<std::int64_t> lost_tokens_;  // [num_groups]
 };
 
 }  // namespace hostkv

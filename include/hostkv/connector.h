@@ -14,8 +14,9 @@
 // Across processes: step metadata is bytes (connector/step_metadata.h has its form); WorkerCapacity and JobResult are
 // plain values that the engine carries as it carries its own.
 //
-// Hits end at scheduler blocks, also where the engine could resume inside them: geometry() is the engine's geometry
-// with its fine boundaries left out, and its min_reusable_tokens() is the smallest prefix that can ever be found.
+// Hits end where the engine's own do: on hash blocks, also inside a block, where the model has such hits, else on the
+// scheduler block (option boundaries: coarse makes it the scheduler block always). geometry() has what is in force, and
+// its min_reusable_tokens() is the smallest prefix that can ever be found.
 //
 // Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
 
@@ -41,8 +42,18 @@ namespace hostkv {
 // The block table of one group of one request, by block index. Null blocks stand for what is not needed any more.
 using GroupTable = std::span<const BlockId>;
 
+// A block that the engine's own prefix cache keeps under a key.
+struct CachedBlock {
+  BlockId block;
+  GroupIndex group;
+  std::span<const std::byte> hash;  // the prefix hash of the key; stays until the engine is asked again
+};
+
 // What the connector asks of the engine's block pool. The engine implements it; called only from inside
 // SchedulerConnector calls, on the same thread. Must not call back into the connector.
+//
+// The second half shows what the engine's own prefix cache holds. With the defaults nothing is known of it: lookups
+// search the host alone, and store_mode lazy is refused.
 class EngineBlocks {
  public:
   virtual ~EngineBlocks() = default;
@@ -54,6 +65,31 @@ class EngineBlocks {
   // The request's current table of one group. The span is read before the next call and not kept. Empty for an unknown
   // request.
   [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
+
+  // True: all of the following is implemented.
+  [[nodiscard]] virtual bool shows_cache() const { return false; }
+  // For each of `hashes` [n, hash_size_bytes] a block of `group` that carries that key; the null block where there is
+  // none. `blocks` is [n].
+  virtual void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                           std::span<BlockId> blocks);
+  // Does the block carry this key now, as the only one or beside others?
+  [[nodiscard]] virtual bool carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash);
+  // Blocks of no owner, cached or not: what requests and pins take from.
+  [[nodiscard]] virtual std::int64_t num_free_blocks() const;
+  // Blocks handed out since the engine began.
+  [[nodiscard]] virtual std::uint64_t num_handed_out() const;
+  // Appends every key of the cached blocks among the first `max_blocks` of the free queue, the next victim first.
+  virtual void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims);
+  // As unpin(), but a block of no owner goes back to the front of the free queue, the first of the list foremost: a
+  // copy of what the engine is about to drop must not make it the last to be dropped.
+  virtual void unpin_to_front(std::span<const BlockId> blocks);
+};
+
+// Habits of the engine that decide what may be stored.
+struct EngineTraits {
+  // A device hit that ends inside a block leaves wrong bytes behind it (vLLM's copy-on-write of the partial attention
+  // block on padded hybrids): nothing that such a request computes is stored, and no device block is a load's source.
+  bool damages_fine_hits = false;
 };
 
 // What one rank can hold. Made by its worker at registration, carried to the scheduler side by the engine (R16).
@@ -77,6 +113,9 @@ struct MatchResult {
   Kind kind = Kind::kMiss;
   // Beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4).
   std::int64_t num_external_tokens = 0;
+  // Where the prefix ends that attention alone has, on device and host together, if that is behind the answer; else 0.
+  // An engine that keeps a recurrent state there lets the next request resume there.
+  std::int64_t shared_prefix_tokens = 0;
 };
 
 // A request that runs in this step.
@@ -87,7 +126,8 @@ struct ScheduledRequest {
 };
 
 // After this step's forward, `block` holds the recurrent state of `group` after exactly `boundary_tokens` tokens of the
-// request.
+// request, under the key of that boundary. Blocks of the attention groups at the same boundary are read from the
+// request's tables by position, the partly filled one included.
 struct BoundaryHandOff {
   RequestId id;
   GroupIndex group;
@@ -131,9 +171,11 @@ struct LoadOutcome {
 class SchedulerConnector {
  public:
   // `num_ranks`: the workers, TP x PP x PCP of the geometry (DCP ranks are TP ranks). kInvalidArgument: options out of
-  // range, another num_ranks than the geometry has, blocks that end where no prefix hash does.
+  // range, another num_ranks than the geometry has, blocks that end where no prefix hash does, store_mode lazy with an
+  // engine that does not show its cache.
   static Result<std::unique_ptr<SchedulerConnector>> create(Geometry geometry, ConnectorOptions options,
-                                                            std::int64_t num_ranks, EngineBlocks& blocks);
+                                                            std::int64_t num_ranks, EngineBlocks& blocks,
+                                                            EngineTraits traits = {});
   virtual ~SchedulerConnector() = default;
 
   // Once per rank, before its first step. Lookups answer 0 and nothing is stored until every rank has reported.
@@ -148,13 +190,21 @@ class SchedulerConnector {
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
   virtual Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) = 0;
 
-  // The longest boundary behind the local (device) hit that the host can serve. `num_local_tokens` must be a multiple
-  // of the scheduler block. Drops an earlier promise to this request first. May be repeated. A request that owns blocks
-  // has lost them when it is asked for again. kFailedPrecondition: it is being loaded.
+  // Keeps the first `num_hashes` and forgets the others: a session that went back. More than there are: nothing changes.
+  virtual Status truncate_block_hashes(RequestId id, std::int64_t num_hashes) = 0;
+
+  // The longest boundary behind the local (device) hit for which every group can be assembled from the host and from
+  // what else the device still caches. `num_local_tokens` must be a multiple of the hit alignment. Drops an earlier
+  // promise to this request first. May be repeated. A request that owns blocks has lost them when it is asked for
+  // again. kFailedPrecondition: it is being loaded.
+  // A promise pins its host slots until it is taken or dropped, its device blocks until the step's metadata is built:
+  // taken later, they are looked up again.
   virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]. num_external_tokens is
-  // the promised number (a load job is planned, its targets pinned) or 0 (the promise is dropped). kInvalidArgument for
-  // anything else.
+  // the promised number or fewer (a load is planned, its targets pinned) or 0 (the promise is dropped). A load to a
+  // boundary that cannot be assembled (any more) ends at once, with an outcome of kUnavailable. kInvalidArgument: more
+  // than was promised, a boundary that is no multiple of the hash block, a table without a block where the load needs
+  // one.
   virtual Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
                                      std::int64_t num_external_tokens) = 0;
   // Drops the promise, if there is one. A no-op otherwise.
@@ -170,8 +220,10 @@ class SchedulerConnector {
 
   // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a
-  // forward pass; positions without a prefix hash are left out.
-  virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens) = 0;
+  // forward pass; positions without a prefix hash are left out. `hand_offs`: states of this request that no step will
+  // carry any more, such as that of the prompt's tail where the request ends on it; ids of others are ignored.
+  virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens,
+                                  std::span<const BoundaryHandOff> hand_offs = {}) = 0;
 
   // Forgets every stored block at once, and never stores what the requests that own blocks now have computed or will
   // compute on top of it: the weights may have changed. They are stored again once they were admitted anew. True:
@@ -184,6 +236,8 @@ class SchedulerConnector {
   virtual void shutdown() = 0;
 
   [[nodiscard]] virtual SchedulerMetrics metrics() const = 0;
+  // [num_groups]: tokens that lookups gave up because this group lacked what the others had; once per admission.
+  [[nodiscard]] virtual std::vector<std::int64_t> lost_tokens_by_group() const = 0;
   [[nodiscard]] virtual std::uint64_t epoch() const = 0;
   [[nodiscard]] virtual const Geometry& geometry() const = 0;
   // R15: slots free + cached + pinned = capacity, index and policy agree. kInternal with the difference. O(slots): for

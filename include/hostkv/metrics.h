@@ -23,9 +23,11 @@ struct SchedulerMetrics {
   std::int64_t dropped_reset_blocks = 0;   // a reset came before the ranks were done
   std::int64_t evicted_blocks = 0;
   std::int64_t unstorable_boundaries = 0;  // a source block was gone (null) and its key not stored: nothing planned
+  std::int64_t dropped_hand_offs = 0;      // boundaries of handed-off states that found no slot: lost for good
   std::int64_t ignored_hand_offs = 0;  // for unknown, finished or preempted requests, null blocks, off-grid boundaries
   // Loads.
-  std::int64_t planned_load_blocks = 0;
+  std::int64_t planned_load_blocks = 0;    // from the host and from other blocks of the device
+  std::int64_t planned_device_copies = 0;  // of these, from the device
   std::int64_t loaded_blocks = 0;
   std::int64_t failed_load_blocks = 0;
   // Results.

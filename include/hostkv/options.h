@@ -18,7 +18,12 @@
 
 namespace hostkv {
 
-enum class StoreMode : std::uint8_t { kEager = 0 };
+// When blocks go to the host. kEager: as soon as they are complete. kLazy: when the device is about to drop them. In
+// both, what a hand-off or tail boundary needs and the device does not keep by itself is stored at once.
+enum class StoreMode : std::uint8_t { kEager = 0, kLazy = 1 };
+// Where hits may end. kFine: wherever the engine's own do (hash blocks, also inside a block, where the model has such
+// hits). kCoarse: on the scheduler block only.
+enum class Boundaries : std::uint8_t { kFine = 0, kCoarse = 1 };
 enum class EvictionPolicyKind : std::uint8_t { kLru = 0 };
 
 struct ConnectorOptions {
@@ -27,6 +32,7 @@ struct ConnectorOptions {
   // Per rank; wins over cpu_bytes_to_use when set.
   std::optional<std::int64_t> cpu_bytes_to_use_per_rank;
   StoreMode store_mode = StoreMode::kEager;
+  Boundaries boundaries = Boundaries::kFine;
   EvictionPolicyKind eviction_policy = EvictionPolicyKind::kLru;
   // Threads of one rank that share the copies of one job, in the backend that a worker makes for itself.
   std::int64_t copy_threads = 2;

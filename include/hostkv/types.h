@@ -59,8 +59,9 @@ constexpr std::uint32_t index_in_slab(SlotId slot) {
 // A registered range of memory, as a TransferBackend knows it.
 using RegionId = StrongId<struct RegionIdTag, std::uint32_t>;
 
-// kStore: device to host. kLoad: host to device.
-enum class Direction : std::uint8_t { kStore = 0, kLoad = 1 };
+// kStore: device to host. kLoad: host to device. kDeviceCopy: from one block of device memory to another.
+enum class Direction : std::uint8_t { kStore = 0, kLoad = 1, kDeviceCopy = 2 };
+inline constexpr std::size_t kNumDirections = 3;
 
 enum class Medium : std::uint8_t { kDevice = 0, kHost = 1 };
 
