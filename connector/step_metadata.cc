@@ -101,9 +101,9 @@ Result<StepJob> decode_job(Reader& reader) {
   if (!reader.ok() || num_blocks > reader.remaining() / kBlockBytes) {
     return bad("job " + std::to_string(job.id.value()) + " is cut");
   }
-  if (direction > static_cast<std::uint8_t>(Direction::kLoad) || zero != 0) {
+  if (direction >= kNumDirections || zero != 0) {
     return bad("job " + std::to_string(job.id.value()) + " has direction " + std::to_string(direction) +
-               "; 0 or 1 is allowed");
+               "; 0, 1 or 2 is allowed");
   }
   job.direction = static_cast<Direction>(direction);
   job.blocks.reserve(num_blocks);

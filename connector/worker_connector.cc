@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "base/log.h"
@@ -17,10 +16,6 @@ constexpr std::size_t kResultsPerPoll = 64;
 
 std::string named(JobId id) {
   return "job " + std::to_string(id.value());
-}
-
-Status refused(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "step metadata refused: " + what};
 }
 
 std::chrono::steady_clock::time_point deadline_after(double seconds) {
@@ -174,53 +169,6 @@ Status WorkerConnectorImpl::bind_step(std::span<const std::byte> metadata, Strea
   return {};
 }
 
-Status WorkerConnectorImpl::check_message(const StepMetadata& metadata) const {
-  if (metadata.sequence <= last_sequence_ || metadata.epoch < last_epoch_) {
-    return refused("step " + std::to_string(metadata.sequence) + " of epoch " + std::to_string(metadata.epoch) +
-                   " behind step " + std::to_string(last_sequence_) + " of epoch " + std::to_string(last_epoch_));
-  }
-  std::unordered_set<JobId> seen;
-  for (const StepJob& job : metadata.jobs) {
-    if (jobs_.contains(job.id) || !seen.insert(job.id).second) {
-      return refused(named(job.id) + " is in flight already");
-    }
-    if (Status status = check_job(job); !status.ok()) {
-      return status;
-    }
-  }
-  return {};
-}
-
-Status WorkerConnectorImpl::check_job(const StepJob& job) const {
-  if (job.blocks.empty()) {
-    return refused(named(job.id) + " has no block");
-  }
-  for (const StepBlock& block : job.blocks) {
-    if (Status status = check_block(job, block); !status.ok()) {
-      return status;
-    }
-  }
-  return {};
-}
-
-Status WorkerConnectorImpl::check_block(const StepJob& job, const StepBlock& block) const {
-  if (block.group.value() >= geometry_.num_groups() || !geometry_.offloadable(block.group)) {
-    return refused(named(job.id) + " names group " + std::to_string(block.group.value()) +
-                   "; offloadable groups of 0 .. " + std::to_string(geometry_.num_groups() - 1) + " are allowed");
-  }
-  if (block.block == kNullBlock || std::int64_t{block.block.value()} >= layout_.num_blocks) {
-    return refused(named(job.id) + " names block " + std::to_string(block.block.value()) + "; 1 .. " +
-                   std::to_string(layout_.num_blocks - 1) + " are allowed");
-  }
-  if (!plan_.contains(block.group, block.slot)) {
-    return refused(named(job.id) + " names place " + std::to_string(index_in_slab(block.slot)) + " of slab " +
-                   std::to_string(slab_of(block.slot)) + "; this rank has " + std::to_string(plan_.num_slabs) +
-                   " slabs of " + std::to_string(plan_.slots_per_slab[block.group.value()]) + " places for " +
-                   geometry_.group_label(block.group));
-  }
-  return {};
-}
-
 Status WorkerConnectorImpl::start_loads() {
   if (Status status = check_ready(); !status.ok()) {
     return status;
@@ -239,8 +187,14 @@ Status WorkerConnectorImpl::start_stores() {
   if (!step_bound_) {
     return {StatusCode::kFailedPrecondition, "no step is bound; bind_step comes first"};
   }
-  start(Direction::kStore);
+  start_behind_forward();
   return {};
+}
+
+// What this step's forward may still write is read behind it. Device copies first: requests wait for them.
+void WorkerConnectorImpl::start_behind_forward() {
+  start(Direction::kDeviceCopy);
+  start(Direction::kStore);
 }
 
 // What the backend has no room for stays in order and goes in a later step: deferred, not dropped. Its blocks are
@@ -268,36 +222,69 @@ bool WorkerConnectorImpl::submit(JobId id) {
 
 TransferJob WorkerConnectorImpl::make_transfer(Accepted& accepted) const {
   const StepJob& job = accepted.job;
-  const bool store = job.direction == Direction::kStore;
   TransferJob transfer{.id = job.id,
                        .direction = job.direction,
                        .runs = {},
                        .after = compute_,
                        .deadline = deadline_after(options_.transfer_timeout_seconds)};
   accepted.runs.clear();
-  std::vector<BlockPair> pairs;
-  std::vector<PlannedRun> planned;
   for (std::size_t begin = 0; begin < job.blocks.size();) {
-    const GroupIndex group = job.blocks[begin].group;
-    std::size_t end = begin;
-    pairs.clear();
-    for (; end < job.blocks.size() && job.blocks[end].group == group; ++end) {
-      pairs.push_back(BlockPair{job.blocks[end].block, plan_.offset_bytes(group, job.blocks[end].slot)});
+    std::size_t end = begin + 1;
+    while (end < job.blocks.size() && job.blocks[end].group == job.blocks[begin].group) {
+      ++end;
     }
-    planned.clear();
-    append_copy_runs(layout_, group, pairs, planned);
-    for (const PlannedRun& run : planned) {
-      const RegionId device = device_regions_[run.device_region];
-      transfer.runs.push_back(CopyRun{.src_region = store ? device : *pool_region_,
-                                      .src_offset_bytes = store ? run.device_offset_bytes : run.host_offset_bytes,
-                                      .dst_region = store ? *pool_region_ : device,
-                                      .dst_offset_bytes = store ? run.host_offset_bytes : run.device_offset_bytes,
-                                      .size_bytes = run.size_bytes});
-      accepted.runs.push_back({static_cast<std::uint32_t>(begin) + run.first_pair, run.num_pairs});
+    if (job.direction == Direction::kDeviceCopy) {
+      append_device_runs(accepted, begin, end, transfer.runs);
+    } else {
+      append_host_runs(accepted, begin, end, transfer.runs);
     }
     begin = end;
   }
   return transfer;
+}
+
+void WorkerConnectorImpl::append_host_runs(Accepted& accepted, std::size_t begin, std::size_t end,
+                                           std::vector<CopyRun>& runs) const {
+  const std::vector<StepBlock>& blocks = accepted.job.blocks;
+  const GroupIndex group = blocks[begin].group;
+  const bool store = accepted.job.direction == Direction::kStore;
+  std::vector<BlockPair> pairs;
+  pairs.reserve(end - begin);
+  for (std::size_t i = begin; i < end; ++i) {
+    pairs.push_back(BlockPair{blocks[i].block, plan_.offset_bytes(group, blocks[i].slot)});
+  }
+  std::vector<PlannedRun> planned;
+  append_copy_runs(layout_, group, pairs, planned);
+  for (const PlannedRun& run : planned) {
+    const RegionId device = device_regions_[run.device_region];
+    runs.push_back(CopyRun{.src_region = store ? device : *pool_region_,
+                           .src_offset_bytes = store ? run.device_offset_bytes : run.host_offset_bytes,
+                           .dst_region = store ? *pool_region_ : device,
+                           .dst_offset_bytes = store ? run.host_offset_bytes : run.device_offset_bytes,
+                           .size_bytes = run.size_bytes});
+    accepted.runs.push_back({static_cast<std::uint32_t>(begin) + run.first_pair, run.num_pairs});
+  }
+}
+
+void WorkerConnectorImpl::append_device_runs(Accepted& accepted, std::size_t begin, std::size_t end,
+                                             std::vector<CopyRun>& runs) const {
+  const std::vector<StepBlock>& blocks = accepted.job.blocks;
+  std::vector<DevicePair> pairs;
+  pairs.reserve(end - begin);
+  for (std::size_t i = begin; i < end; ++i) {
+    pairs.push_back(DevicePair{blocks[i].source(), blocks[i].block});
+  }
+  std::vector<DeviceRun> planned;
+  append_device_copy_runs(layout_, blocks[begin].group, pairs, planned);
+  for (const DeviceRun& run : planned) {
+    const RegionId device = device_regions_[run.device_region];
+    runs.push_back(CopyRun{.src_region = device,
+                           .src_offset_bytes = run.src_offset_bytes,
+                           .dst_region = device,
+                           .dst_offset_bytes = run.dst_offset_bytes,
+                           .size_bytes = run.size_bytes});
+    accepted.runs.push_back({static_cast<std::uint32_t>(begin) + run.first_pair, run.num_pairs});
+  }
 }
 
 Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
@@ -306,7 +293,7 @@ Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
   }
   if (step_bound_) {
     start(Direction::kLoad);
-    start(Direction::kStore);
+    start_behind_forward();
   }
   step_bound_ = false;
   compute_ = StreamHandle{};  // the engine's again; what waits for room is ordered after the next step's
@@ -337,8 +324,20 @@ void WorkerConnectorImpl::end_job(const TransferResult& result, std::vector<JobR
     ++metrics_.failed_jobs;
     ended.failed = failed_blocks(accepted, result.failed_runs);
   }
-  (accepted.job.direction == Direction::kStore ? metrics_.stored_bytes : metrics_.loaded_bytes) += result.bytes_moved;
+  moved_bytes(accepted.job.direction) += result.bytes_moved;
   jobs_.erase(at);
+}
+
+std::int64_t& WorkerConnectorImpl::moved_bytes(Direction direction) {
+  switch (direction) {
+    case Direction::kStore:
+      return metrics_.stored_bytes;
+    case Direction::kLoad:
+      return metrics_.loaded_bytes;
+    case Direction::kDeviceCopy:
+      break;
+  }
+  return metrics_.device_copied_bytes;
 }
 
 // Each block once, however many runs it has; none where all have failed.

@@ -1,6 +1,7 @@
 #ifndef HOSTKV_CONNECTOR_WORKER_CONNECTOR_H_
 #define HOSTKV_CONNECTOR_WORKER_CONNECTOR_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -50,11 +51,19 @@ class WorkerConnectorImpl final : public WorkerConnector {
   [[nodiscard]] Status check_message(const StepMetadata& metadata) const;
   [[nodiscard]] Status check_job(const StepJob& job) const;
   [[nodiscard]] Status check_block(const StepJob& job, const StepBlock& block) const;
+  [[nodiscard]] Status check_device_block(const StepJob& job, std::uint64_t block) const;
+  [[nodiscard]] Status check_slot(const StepJob& job, const StepBlock& block) const;
+  [[nodiscard]] static Status check_targets(const StepJob& job);
   Status register_regions(const KvLayout& layout);
   void start(Direction direction);
+  void start_behind_forward();
   // False: the backend's queue is full, the job stays and is tried again.
   bool submit(JobId id);
   TransferJob make_transfer(Accepted& accepted) const;
+  // Appends the runs of blocks [begin, end), all of one group.
+  void append_host_runs(Accepted& accepted, std::size_t begin, std::size_t end, std::vector<CopyRun>& runs) const;
+  void append_device_runs(Accepted& accepted, std::size_t begin, std::size_t end, std::vector<CopyRun>& runs) const;
+  std::int64_t& moved_bytes(Direction direction);
   void end_job(const TransferResult& result, std::vector<JobResult>& results);
   static std::vector<FailedBlock> failed_blocks(const Accepted& accepted, std::span<const std::uint32_t> failed_runs);
   void refuse_job(JobId id, StatusCode status);
@@ -76,7 +85,7 @@ class WorkerConnectorImpl final : public WorkerConnector {
   std::uint64_t last_epoch_ = 0;
   bool step_bound_ = false;
   StreamHandle compute_;
-  std::deque<JobId> waiting_[2];  // [direction]: not submitted yet
+  std::array<std::deque<JobId>, kNumDirections> waiting_;  // [direction]: not submitted yet
   std::unordered_map<JobId, Accepted> jobs_;
   std::vector<JobResult> refused_;  // results that the backend never saw
   std::vector<TransferResult> polled_;

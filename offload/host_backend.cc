@@ -23,6 +23,7 @@ class HostBackend final : public TransferBackend {
       : options_(options), jobs_(std::make_shared<HostJobs>(options.max_jobs_in_flight)) {
     threads_[0] = std::thread([this] { serve(Direction::kStore, "hostkv-store"); });
     threads_[1] = std::thread([this] { serve(Direction::kLoad, "hostkv-load"); });
+    threads_[2] = std::thread([this] { serve(Direction::kDeviceCopy, "hostkv-copy"); });
   }
 
   // What has started is finished before the memory may go (R13); what has not is cancelled: its event may never come.
@@ -81,7 +82,7 @@ class HostBackend final : public TransferBackend {
 
   const HostBackendOptions options_;
   const std::shared_ptr<HostJobs> jobs_;
-  std::array<std::thread, 2> threads_;
+  std::array<std::thread, kNumDirections> threads_;
 };
 
 Status check_range(const char* name, std::int64_t value, std::int64_t max) {

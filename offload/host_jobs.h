@@ -89,7 +89,7 @@ class HostJobs {
   RegionTable regions_;  // lock order: mutex_ before the table's own
 
   std::mutex mutex_;
-  std::array<Lane, 2> lanes_;
+  std::array<Lane, kNumDirections> lanes_;  // [direction]
   std::condition_variable ended_;
   std::unordered_map<JobId, std::shared_ptr<HostJob>> jobs_;  // until their result was polled
   std::deque<TransferResult> results_;                        // not polled yet, oldest first

@@ -44,6 +44,7 @@ struct SchedulerMetrics {
 struct WorkerMetrics {
   std::int64_t stored_bytes = 0;
   std::int64_t loaded_bytes = 0;
+  std::int64_t device_copied_bytes = 0;  // between blocks of the device
   std::int64_t failed_jobs = 0;
   std::int64_t jobs_in_flight = 0;
   std::int64_t pool_bytes = 0;  // mapped host memory

@@ -16,8 +16,11 @@
 // kCanceled (their event may never come) and waits for those that have.
 //
 // Ordering (R5, R6): a job starts only after everything that was issued on `after` before submit() has executed:
-// submit() records an event there and the copy queue waits for it. Loads and stores have queues of their own. Between
-// jobs there is no other order.
+// submit() records an event there and the copy queue waits for it. Each of the three directions has a queue of its own:
+// none waits for another. Between jobs there is no other order.
+//
+// Directions: the runs of a kStore job go from device regions to host regions, those of a kLoad job from host regions
+// to device regions, those of a kDeviceCopy job from device regions to device regions, also inside one.
 
 #include <chrono>
 #include <cstddef>

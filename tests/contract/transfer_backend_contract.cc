@@ -33,6 +33,10 @@ CopyRun TransferBackendContract::load_run(std::int64_t src_offset, std::int64_t 
   return {host_region_, src_offset, device_region_, dst_offset, size};
 }
 
+CopyRun TransferBackendContract::device_run(std::int64_t src_offset, std::int64_t dst_offset, std::int64_t size) const {
+  return {device_region_, src_offset, device_region_, dst_offset, size};
+}
+
 TransferJob TransferBackendContract::job(std::uint64_t id, Direction direction, std::vector<CopyRun> runs) {
   return {.id = JobId{id}, .direction = direction, .runs = std::move(runs), .after = {}, .deadline = {}};
 }
@@ -52,6 +56,13 @@ std::vector<TransferResult> TransferBackendContract::drain_results() {
     all.insert(all.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(count));
   }
   return all;
+}
+
+TransferResult TransferBackendContract::only_result_of(JobId id) {
+  std::array<TransferResult, 1> result;
+  EXPECT_EQ(backend_->poll(result), 1U);
+  EXPECT_EQ(result[0].id, id);
+  return result[0];
 }
 
 TransferResult TransferBackendContract::only_result() {

@@ -85,6 +85,8 @@ class TransferBackendContract : public ::testing::TestWithParam<ContractParam> {
 
   [[nodiscard]] CopyRun store_run(std::int64_t src_offset, std::int64_t dst_offset, std::int64_t size) const;
   [[nodiscard]] CopyRun load_run(std::int64_t src_offset, std::int64_t dst_offset, std::int64_t size) const;
+  // Inside the device region.
+  [[nodiscard]] CopyRun device_run(std::int64_t src_offset, std::int64_t dst_offset, std::int64_t size) const;
   // A job of one or more runs, not ordered after anything.
   static TransferJob job(std::uint64_t id, Direction direction, std::vector<CopyRun> runs);
   // A store of device bytes [0, size) to the same place of the host region, ordered after the stream.
@@ -92,6 +94,8 @@ class TransferBackendContract : public ::testing::TestWithParam<ContractParam> {
 
   // All results until no job is in flight and nothing is left to poll.
   std::vector<TransferResult> drain_results();
+  // The next result, that must be the job's.
+  TransferResult only_result_of(JobId id);
   // Ends the only job in flight.
   TransferResult only_result();
   void expect_untouched(ContractMemory& memory, std::int64_t offset, std::int64_t size, std::uint8_t value);

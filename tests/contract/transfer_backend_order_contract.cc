@@ -1,5 +1,7 @@
 // What a job waits for (R5, R6), and what it does not wait for.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -77,6 +79,52 @@ TEST_P(TransferBackendContract, KeepsStoresGoingWhileALoadWaits) {
   EXPECT_TRUE(backend_->wait(JobId{2}, kForever).ok());
   stream_->open();
   EXPECT_EQ(drain_results().size(), 2U);
+}
+
+// R5 and R6 at once: the source is written, and the target zeroed, by what was issued before.
+TEST_P(TransferBackendContract, CopiesOnTheDeviceAfterTheStreamWroteSourceAndTarget) {
+  auto* base = static_cast<std::byte*>(device_->region().base);
+  stream_->hold();
+  stream_->enqueue_fill(base, kBytes, 0xAB);
+  stream_->enqueue_fill(base + 2 * kBytes, kBytes, 0);
+  TransferJob copy = job(1, Direction::kDeviceCopy, {device_run(0, 2 * kBytes, kBytes)});
+  copy.after = stream_->handle();
+  ASSERT_TRUE(backend_->submit(copy).ok());
+  EXPECT_EQ(backend_->wait(JobId{1}, std::chrono::nanoseconds{0}).code(), StatusCode::kDeadlineExceeded);
+  stream_->open();
+  EXPECT_EQ(only_result().status, StatusCode::kOk);
+  stream_->synchronize();
+  expect_untouched(*device_, 2 * kBytes, kBytes, 0xAB);
+}
+
+TEST_P(TransferBackendContract, KeepsEachDirectionGoingWhileTheOthersWait) {
+  const auto run_of = [&](Direction direction, std::int64_t place) {
+    switch (direction) {
+      case Direction::kStore:
+        return store_run(place, place, kBytes);
+      case Direction::kLoad:
+        return load_run(place, place, kBytes);
+      case Direction::kDeviceCopy:
+        break;
+    }
+    return device_run(place, place + 3 * kBytes, kBytes);
+  };
+  constexpr std::array kAll = {Direction::kStore, Direction::kLoad, Direction::kDeviceCopy};
+  std::uint64_t id = 0;
+  for (const Direction free : kAll) {
+    stream_->hold();
+    for (const Direction held : kAll) {
+      if (held != free) {
+        TransferJob waiting = job(++id, held, {run_of(held, 0)});
+        waiting.after = stream_->handle();
+        ASSERT_TRUE(backend_->submit(waiting).ok());
+      }
+    }
+    ASSERT_TRUE(backend_->submit(job(++id, free, {run_of(free, kBytes)})).ok());
+    EXPECT_TRUE(backend_->wait(JobId{id}, kForever).ok());
+    stream_->open();
+    EXPECT_EQ(drain_results().size(), 3U);
+  }
 }
 
 TEST_P(TransferBackendContract, OrdersEachJobAfterItsOwnStream) {

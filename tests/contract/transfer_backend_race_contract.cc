@@ -20,7 +20,8 @@ constexpr std::uint64_t kThreads = 3;
 constexpr std::uint64_t kJobsPerThread = 40;
 constexpr std::int64_t kBytes = 48;
 constexpr std::int64_t kStride = 64;
-constexpr std::int64_t kUpperHalf = 32 * 1024;  // targets of loads on the device, sources of loads in the host
+constexpr std::int64_t kUpperHalf =
+    32 * 1024;  // targets of loads and of copies on the device, sources of loads in the host
 
 // What one thread did; read after it was joined.
 struct Log {
@@ -34,16 +35,24 @@ std::int64_t place_of(JobId id) {
 }
 
 Direction direction_of(JobId id) {
-  return id.value() % 2 == 0 ? Direction::kStore : Direction::kLoad;
+  return static_cast<Direction>(id.value() % kNumDirections);
 }
 
 class TransferBackendRace : public TransferBackendContract {
  protected:
-  [[nodiscard]] TransferJob make_job(JobId id) const {
-    const CopyRun run = direction_of(id) == Direction::kStore
-                            ? store_run(place_of(id), place_of(id), kBytes)
-                            : load_run(kUpperHalf + place_of(id), kUpperHalf + place_of(id), kBytes);
-    return job(id.value(), direction_of(id), {run});
+  [[nodiscard]] TransferJob make_job(JobId id) const { return job(id.value(), direction_of(id), {run_of(id)}); }
+
+  [[nodiscard]] CopyRun run_of(JobId id) const {
+    const std::int64_t place = place_of(id);
+    switch (direction_of(id)) {
+      case Direction::kStore:
+        return store_run(place, place, kBytes);
+      case Direction::kLoad:
+        return load_run(kUpperHalf + place, kUpperHalf + place, kBytes);
+      case Direction::kDeviceCopy:
+        break;
+    }
+    return device_run(place, kUpperHalf + place, kBytes);
   }
 
   // Submits its jobs, in between cancels some and drains, as the seed says.
@@ -74,10 +83,12 @@ class TransferBackendRace : public TransferBackendContract {
   }
 
   void check_bytes(const TransferResult& result) {
-    const bool store = direction_of(result.id) == Direction::kStore;
-    const std::int64_t place = place_of(result.id) + (store ? 0 : kUpperHalf);
-    const std::vector<std::uint8_t> source = (store ? *device_ : *host_).read(place, kBytes);
-    const std::vector<std::uint8_t> target = (store ? *host_ : *device_).read(place, kBytes);
+    const CopyRun run = run_of(result.id);
+    const auto bytes = [&](RegionId region, std::int64_t offset) {
+      return (region == device_region_ ? *device_ : *host_).read(offset, kBytes);
+    };
+    const std::vector<std::uint8_t> source = bytes(run.src_region, run.src_offset_bytes);
+    const std::vector<std::uint8_t> target = bytes(run.dst_region, run.dst_offset_bytes);
     if (result.status == StatusCode::kOk) {
       EXPECT_EQ(target, source);
       EXPECT_EQ(result.bytes_moved, kBytes);

@@ -46,6 +46,64 @@ TEST_P(TransferBackendContract, CopiesEveryRunAndNothingBeside) {
   }
 }
 
+// Sources in the lower half of the region, targets in the upper half, in no order.
+TEST_P(TransferBackendContract, CopiesInsideADeviceRegionAndNothingBeside) {
+  const std::uint64_t seed = test_seed(20261201);
+  SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  constexpr std::int64_t kHalf = kRegionBytes / 2;
+  constexpr std::int64_t kBlock = 256;
+  std::vector<std::uint8_t> expected = device_->read(0, kRegionBytes);
+  std::vector<CopyRun> runs;
+  std::int64_t moved = 0;
+  for (std::int64_t block = kHalf / kBlock - 1; block >= 0; block -= 2) {
+    const auto size = static_cast<std::int64_t>(random() % kBlock + 1);
+    const auto src = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(kHalf - size));
+    const std::int64_t dst = kHalf + block * kBlock;
+    runs.push_back(device_run(src, dst, size));
+    std::copy_n(expected.begin() + src, size, expected.begin() + dst);
+    moved += size;
+  }
+  ASSERT_TRUE(backend_->submit(job(1, Direction::kDeviceCopy, runs)).ok());
+  const TransferResult result = only_result();
+  EXPECT_EQ(result.status, StatusCode::kOk);
+  EXPECT_EQ(result.bytes_moved, moved);
+  EXPECT_TRUE(result.failed_runs.empty());
+  EXPECT_EQ(device_->read(0, kRegionBytes), expected);
+  expect_untouched(*host_, 0, kRegionBytes, 0);
+}
+
+TEST_P(TransferBackendContract, CopiesFromOneDeviceRegionToAnother) {
+  const auto other = subject_->make_memory(4096, Medium::kDevice);
+  other->write(0, constant(4096, 0x66));
+  const RegionId target = backend_->register_region(other->region()).value();
+  const CopyRun run{device_region_, 100, target, 1000, 2000};
+  ASSERT_TRUE(backend_->submit(job(1, Direction::kDeviceCopy, {run})).ok());
+  EXPECT_EQ(only_result().status, StatusCode::kOk);
+  EXPECT_EQ(other->read(1000, 2000), device_->read(100, 2000));
+  expect_untouched(*other, 0, 1000, 0x66);
+  expect_untouched(*other, 3000, 1096, 0x66);
+}
+
+TEST_P(TransferBackendContract, CancelsAndTimesOutDeviceCopiesAsAllOthers) {  // R10
+  stream_->hold();
+  for (const std::uint64_t id : {1U, 2U}) {
+    TransferJob copy = job(id, Direction::kDeviceCopy, {device_run(0, 8192, 64), device_run(64, 9000, 64)});
+    copy.after = stream_->handle();
+    if (id == 2) {
+      copy.deadline = steady_clock::now() + std::chrono::milliseconds{1};
+    }
+    ASSERT_TRUE(backend_->submit(copy).ok());
+  }
+  EXPECT_TRUE(backend_->cancel(JobId{1}).ok());
+  expect_all_failed(only_result_of(JobId{1}), StatusCode::kCanceled, 2);
+  EXPECT_TRUE(backend_->wait(JobId{2}, kForever).ok());
+  expect_all_failed(only_result_of(JobId{2}), StatusCode::kDeadlineExceeded, 2);
+  stream_->open();
+  stream_->synchronize();
+  EXPECT_EQ(device_->read(0, kRegionBytes), pattern(kRegionBytes, 1));
+}
+
 TEST_P(TransferBackendContract, CopiesBigJobsExactly) {  // big enough to be shared over threads, at uneven places
   constexpr std::int64_t kBig = 3 * 1024 * 1024 + 17;
   const auto source = subject_->make_memory(kBig, Medium::kDevice);

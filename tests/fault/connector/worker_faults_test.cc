@@ -78,6 +78,22 @@ TEST(WorkerFaults, AFailedRunOfSeveralBlocksNamesAllOfThem) {
   EXPECT_EQ(named(results[0]), (Named{{0, 3}, {0, 4}, {0, 5}}));
 }
 
+// R12.
+TEST(WorkerFaults, AFailedDeviceCopyNamesTheTargetsOfItsRuns) {
+  auto made = std::make_unique<StepBackend>();
+  StepBackend* backend = made.get();
+  WorkerRig rig(resolved({.groups = {full(4)}}), block_outermost(12, {64, 64}), std::move(made), 64 * 128);
+  rig.register_layout();
+  // 1 and 2 onto 5 and 6 are one run, 4 onto 8 another.
+  ASSERT_EQ(rig.bind({device_copy_job(1, {copy_block(0, 1, 5), copy_block(0, 2, 6), copy_block(0, 4, 8)})}), Status());
+  rig.poll();
+  ASSERT_EQ(backend->fail(JobId{1}, StatusCode::kDeviceError, {0}), Status());
+  const std::vector<JobResult> results = rig.poll();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(named(results[0]), (Named{{0, 5}, {0, 6}}));
+  EXPECT_EQ(rig.worker->metrics().device_copied_bytes, 128);
+}
+
 TEST(WorkerFaults, AJobThatExpiredFailsWhole) {
   StepRig step;
   ASSERT_EQ(step.rig.bind({store_job(1, {step_block(0, 3, make_slot_id(0, 0))})}), Status());

@@ -25,6 +25,8 @@ StepMetadata sample() {
   metadata.jobs.push_back({JobId{8},
                            Direction::kStore,
                            {{GroupIndex{1}, BlockId{6}, make_slot_id(0, 3)}, {GroupIndex{0}, BlockId{9}, SlotId{0}}}});
+  metadata.jobs.push_back(
+      {JobId{9}, Direction::kDeviceCopy, {StepBlock::device_copy(GroupIndex{1}, BlockId{0x11223344}, BlockId{12})}});
   return metadata;
 }
 
@@ -61,7 +63,7 @@ StepMetadata random_metadata(Engine& random) {
   metadata.jobs.resize(random() % 5);
   for (StepJob& job : metadata.jobs) {
     job.id = JobId{random()};
-    job.direction = random() % 2 == 0 ? Direction::kStore : Direction::kLoad;
+    job.direction = static_cast<Direction>(random() % kNumDirections);
     job.blocks.resize(random() % 20);
     for (StepBlock& block : job.blocks) {
       block = {GroupIndex{static_cast<std::uint32_t>(random())}, BlockId{static_cast<std::uint32_t>(random())},
@@ -87,13 +89,23 @@ TEST(StepMetadata, ComesBackAsItWas) {
 // The wire form is a promise between processes of different builds.
 TEST(StepMetadata, HasTheWireFormThatIsWrittenDown) {
   const std::vector<std::byte> bytes = encode_step_metadata(sample());
-  ASSERT_EQ(bytes.size(), 28U + 16 + 16 + 16 + 32 + 8);
-  const std::array<unsigned char, 48> begin = {'H', 'K', 'V', 'S', 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
-                                               41,  0,   0,   0,   0, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0,
+  ASSERT_EQ(bytes.size(), 28U + 16 + 16 + 16 + 32 + 16 + 16 + 8);
+  const std::array<unsigned char, 48> begin = {'H', 'K', 'V', 'S', 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
+                                               41,  0,   0,   0,   0, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0,
                                                0,   0,   0,   0,   1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(std::memcmp(bytes.data(), begin.data(), begin.size()), 0);
   EXPECT_EQ(std::to_integer<int>(bytes[48]), 5) << "block";
   EXPECT_EQ(std::to_integer<int>(bytes[54]), 2) << "slab";
+  const std::array<unsigned char, 24> copy = {2,  0, 0, 0, 1,    0,    0,    0,    1, 0, 0, 0,
+                                              12, 0, 0, 0, 0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0};
+  EXPECT_EQ(std::memcmp(bytes.data() + 116, copy.data(), copy.size()), 0) << "direction, blocks, group, target, source";
+}
+
+TEST(StepMetadata, NamesNoBlockAsTheSourceWhereTheNumberIsTooBigForOne) {
+  EXPECT_EQ(StepBlock::device_copy(GroupIndex{1}, BlockId{7}, BlockId{8}),
+            (StepBlock{GroupIndex{1}, BlockId{8}, SlotId{7}}));
+  EXPECT_EQ((StepBlock{GroupIndex{1}, BlockId{8}, SlotId{0xFFFFFFFF}}).source(), BlockId{0xFFFFFFFF});
+  EXPECT_EQ((StepBlock{GroupIndex{1}, BlockId{8}, SlotId{0x100000007}}).source(), kNullBlock);
 }
 
 TEST(StepMetadata, RefusesEveryFlippedBit) {
@@ -133,13 +145,13 @@ TEST(StepMetadata, CutsThatAreSealedAgainAreRefusedToo) {
 
 TEST(StepMetadata, NamesBothVersionsAndWhatElseIsWrong) {
   std::vector<std::byte> bytes = encode_step_metadata(sample());
-  bytes[4] = std::byte{2};
-  seal(bytes);
-  expect_refused(bytes, "version 2; this build reads version 1");
   bytes[4] = std::byte{1};
+  seal(bytes);
+  expect_refused(bytes, "version 1; this build reads version 2");
+  bytes[4] = std::byte{2};
   bytes[5] = std::byte{1};
   seal(bytes);
-  expect_refused(bytes, "version 257");
+  expect_refused(bytes, "version 258");
   bytes[5] = std::byte{0};
   bytes[0] = std::byte{'h'};
   seal(bytes);
@@ -149,9 +161,9 @@ TEST(StepMetadata, NamesBothVersionsAndWhatElseIsWrong) {
   seal(bytes);
   expect_refused(bytes, "reserved");
   bytes[6] = std::byte{0};
-  bytes[kFirstJobAt + 8] = std::byte{2};
+  bytes[kFirstJobAt + 8] = std::byte{3};
   seal(bytes);
-  expect_refused(bytes, "direction 2");
+  expect_refused(bytes, "direction 3; 0, 1 or 2 is allowed");
   bytes[kFirstJobAt + 8] = std::byte{1};
   for (const std::size_t zero : {9U, 10U, 11U}) {
     bytes[kFirstJobAt + zero] = std::byte{1};

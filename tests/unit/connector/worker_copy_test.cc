@@ -124,6 +124,29 @@ TEST(WorkerCopy, OfOneGroupLeavesTheRowsOfTheOtherAlone) {
   }
 }
 
+TEST_P(WorkerCopies, OnTheDeviceMakeTheTargetsEqualToTheSourcesAndNothingElse) {
+  const GroupIndex group{0};
+  WorkerRig rig(resolved({.groups = {full(4)}}), GetParam().layout(), host_backend());
+  rig.register_layout();
+  rig.fill_device(3);
+  std::vector<std::vector<unsigned char>> expected;
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    expected.push_back(rig.read(group, BlockId{block}));
+  }
+  std::vector<StepBlock> blocks;
+  for (const auto& [source, target] : {std::pair{1U, 7U}, {2U, 8U}, {4U, 11U}, {3U, 10U}, {4U, 6U}}) {
+    blocks.push_back(copy_block(0, source, target));
+    expected[target] = expected[source];
+  }
+  ASSERT_EQ(rig.run({device_copy_job(1, blocks)}), StatusCode::kOk);
+  for (std::uint32_t block = 0; block < kBlocks; ++block) {
+    EXPECT_EQ(rig.read(group, BlockId{block}), expected[block]) << "block " << block;
+  }
+  EXPECT_EQ(rig.worker->metrics().device_copied_bytes, 5 * rig.device.layout.block_bytes(group));
+  EXPECT_EQ(rig.worker->metrics().stored_bytes, 0);
+  EXPECT_EQ(rig.worker->metrics().loaded_bytes, 0);
+}
+
 // Groups of different sizes over the same bytes; a job that mixes them.
 TEST(WorkerCopy, OfOverlaidGroupsKeepsEachBlockWithItsOwnSize) {
   OwnedLayout owned = layer_outermost(kBlocks, {512, 512});
@@ -164,6 +187,25 @@ TEST(WorkerCopy, AStoreThatPollLaunchesReadsWhatTheForwardWrote) {
   ASSERT_EQ(rig.worker->wait_idle(kLong), Status());
   ASSERT_EQ(rig.poll().size(), 1U);
   ASSERT_EQ(rig.run({load_job(2, {step_block(0, 8, make_slot_id(0, 0))})}), StatusCode::kOk);
+  EXPECT_EQ(rig.read(GroupIndex{0}, BlockId{8}), written);
+}
+
+// R5: also where the source is written by this very step.
+TEST(WorkerCopy, ADeviceCopyReadsWhatTheForwardWrote) {
+  WorkerRig rig(resolved({.groups = {full(4)}}), layer_outermost(kBlocks, {32, 32}), host_backend());
+  rig.register_layout();
+  HostStream compute("compute");
+  const std::vector<unsigned char> written(64, 0x5A);
+  ASSERT_EQ(rig.bind({device_copy_job(1, {copy_block(0, 3, 8)})}, compute.handle()), Status());
+  ASSERT_EQ(rig.worker->start_loads(), Status());
+  StreamGate gate(compute);
+  compute.enqueue([&] { rig.write(GroupIndex{0}, BlockId{3}, written); });
+  ASSERT_EQ(rig.worker->start_stores(), Status());
+  EXPECT_TRUE(rig.poll().empty());
+  EXPECT_EQ(rig.worker->wait_idle(std::chrono::nanoseconds(0)).code(), StatusCode::kDeadlineExceeded);
+  gate.open();
+  ASSERT_EQ(rig.worker->wait_idle(kLong), Status());
+  ASSERT_EQ(rig.poll().size(), 1U);
   EXPECT_EQ(rig.read(GroupIndex{0}, BlockId{8}), written);
 }
 

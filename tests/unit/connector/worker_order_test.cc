@@ -133,6 +133,52 @@ TEST_F(WorkerOrder, MessagesOutOfRangeAreRefusedWhole) {
   EXPECT_EQ(backend_->in_flight(), std::vector<JobId>{JobId{1}});
 }
 
+TEST_F(WorkerOrder, DeviceCopiesOutOfRangeOrOntoEachOtherAreRefusedWhole) {
+  rig_.register_layout();
+  const StepJob fine = store_job(1, {step_block(0, 1, make_slot_id(0, 0))});
+  const auto with = [&](const StepBlock& block) {
+    return std::vector<StepJob>{fine, device_copy_job(2, {copy_block(0, 2, 3), block})};
+  };
+  expect_refused(message_refused(with(copy_block(2, 1, 4))), kInvalid, "job 2 names group 2");
+  expect_refused(message_refused(with(copy_block(0, 0, 4))), kInvalid, "block 0; 1 .. 7");
+  expect_refused(message_refused(with(copy_block(0, 1, 0))), kInvalid, "block 0; 1 .. 7");
+  expect_refused(message_refused(with(copy_block(0, 8, 4))), kInvalid, "block 8; 1 .. 7");
+  expect_refused(message_refused(with(copy_block(0, 1, 8))), kInvalid, "block 8; 1 .. 7");
+  expect_refused(message_refused(with(step_block(0, 1, SlotId{0x100000001}))), kInvalid, "block 4294967297; 1 .. 7");
+  expect_refused(message_refused(with(copy_block(0, 4, 4))), kInvalid, "block 4 as a source and as a target");
+  expect_refused(message_refused(with(copy_block(0, 3, 4))), kInvalid, "block 3 as a source and as a target");
+  expect_refused(message_refused(with(copy_block(1, 4, 2))), kInvalid, "block 2 as a source and as a target");
+  expect_refused(message_refused(with(copy_block(1, 4, 3))), kInvalid, "block 3 twice as a target");
+  expect_refused(message_refused({fine, device_copy_job(2, {})}), kInvalid, "job 2 has no block");
+  EXPECT_EQ(rig_.bind(with(copy_block(0, 2, 4))), Status()) << "a source may be copied twice";
+}
+
+// Sources may be written by this very step's forward.
+TEST_F(WorkerOrder, DeviceCopiesGoWithTheStoresNotWithTheLoads) {
+  rig_.register_layout();
+  const auto bind = [&](std::uint64_t first) {
+    return rig_.bind({store_job(first, {step_block(0, 1, make_slot_id(0, 0))}),
+                      device_copy_job(first + 1, {copy_block(0, 2, 3)}),
+                      load_job(first + 2, {step_block(0, 4, make_slot_id(1, 0))})});
+  };
+  ASSERT_EQ(bind(1), Status());
+  ASSERT_EQ(rig_.worker->start_loads(), Status());
+  EXPECT_EQ(backend_->in_flight(), std::vector<JobId>{JobId{3}});
+  ASSERT_EQ(rig_.worker->start_stores(), Status());
+  EXPECT_EQ(backend_->in_flight(), (std::vector<JobId>{JobId{3}, JobId{2}, JobId{1}}));
+  backend_->complete_all();
+  EXPECT_EQ(rig_.poll().size(), 3U);
+  ASSERT_EQ(bind(4), Status());
+  EXPECT_TRUE(rig_.poll().empty());
+  EXPECT_EQ(backend_->in_flight(), (std::vector<JobId>{JobId{6}, JobId{5}, JobId{4}})) << "poll does what was not done";
+  backend_->complete_all();
+  EXPECT_EQ(rig_.poll().size(), 3U);
+  const WorkerMetrics metrics = rig_.worker->metrics();
+  EXPECT_EQ(metrics.device_copied_bytes, 2 * 64);
+  EXPECT_EQ(metrics.stored_bytes, 2 * 64);
+  EXPECT_EQ(metrics.loaded_bytes, 2 * 64);
+}
+
 TEST_F(WorkerOrder, AJobInFlightIsNotTakenAgain) {
   rig_.register_layout();
   const std::vector<StepJob> jobs = {store_job(1, {step_block(0, 1, make_slot_id(0, 0))})};

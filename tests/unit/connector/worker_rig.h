@@ -99,6 +99,12 @@ inline StepJob store_job(std::uint64_t id, std::vector<StepBlock> blocks) {
 inline StepJob load_job(std::uint64_t id, std::vector<StepBlock> blocks) {
   return {JobId{id}, Direction::kLoad, std::move(blocks)};
 }
+inline StepJob device_copy_job(std::uint64_t id, std::vector<StepBlock> blocks) {
+  return {JobId{id}, Direction::kDeviceCopy, std::move(blocks)};
+}
+inline StepBlock copy_block(std::uint32_t group, std::uint32_t source, std::uint32_t target) {
+  return StepBlock::device_copy(GroupIndex{group}, BlockId{source}, BlockId{target});
+}
 inline StepBlock step_block(std::uint32_t group, std::uint32_t block, SlotId slot) {
   return {GroupIndex{group}, BlockId{block}, slot};
 }

@@ -90,6 +90,52 @@ TEST(CopyPlan, AppendsBehindTheRunsOfAnotherCallWithoutMerging) {
   EXPECT_EQ(runs[1].first_pair, 0U);
 }
 
+std::vector<DeviceRun> plan_copies(const KvLayout& layout, const std::vector<DevicePair>& pairs) {
+  std::vector<DeviceRun> runs;
+  append_device_copy_runs(layout, kG0, pairs, runs);
+  return runs;
+}
+
+TEST(DeviceCopyPlan, MergesWhatIsAdjacentAtTheSourceAndAtTheTarget) {
+  const OwnedLayout owned = block_outermost(16, {64, 64});
+  const std::vector<DeviceRun> runs =
+      plan_copies(owned.layout, {{BlockId{2}, BlockId{8}}, {BlockId{3}, BlockId{9}}, {BlockId{4}, BlockId{12}}});
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].src_offset_bytes, 2 * 128);
+  EXPECT_EQ(runs[0].dst_offset_bytes, 8 * 128);
+  EXPECT_EQ(runs[0].size_bytes, 2 * 128);
+  EXPECT_EQ(runs[0].first_pair, 0U);
+  EXPECT_EQ(runs[0].num_pairs, 2U);
+  EXPECT_EQ(runs[1].dst_offset_bytes, 12 * 128);
+  EXPECT_EQ(runs[1].first_pair, 2U);
+  EXPECT_EQ(runs[1].num_pairs, 1U);
+  EXPECT_EQ(plan_copies(owned.layout, {{BlockId{2}, BlockId{8}}, {BlockId{4}, BlockId{9}}}).size(), 2U);
+}
+
+TEST(DeviceCopyPlan, MergesDescendingBlocks) {
+  const OwnedLayout owned = block_outermost(16, {64});
+  const std::vector<DeviceRun> runs =
+      plan_copies(owned.layout, {{BlockId{4}, BlockId{9}}, {BlockId{3}, BlockId{8}}, {BlockId{2}, BlockId{7}}});
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(runs[0].src_offset_bytes, 2 * 64);
+  EXPECT_EQ(runs[0].dst_offset_bytes, 7 * 64);
+  EXPECT_EQ(runs[0].size_bytes, 3 * 64);
+}
+
+TEST(DeviceCopyPlan, MakesOneRunALayerWhereLayersLieApart) {
+  OwnedLayout owned = layer_outermost(8, {64, 32});
+  owned.add_region(8 * 16);
+  owned.layout.groups[0].push_back({1, 0, 16, 16});
+  const std::vector<DeviceRun> runs = plan_copies(owned.layout, {{BlockId{2}, BlockId{5}}});
+  ASSERT_EQ(runs.size(), 3U);
+  EXPECT_EQ(runs[1].device_region, 0U);
+  EXPECT_EQ(runs[1].src_offset_bytes, 8 * 64 + 2 * 32);
+  EXPECT_EQ(runs[1].dst_offset_bytes, 8 * 64 + 5 * 32);
+  EXPECT_EQ(runs[2].device_region, 1U);
+  EXPECT_EQ(runs[2].src_offset_bytes, 2 * 16);
+  EXPECT_EQ(runs[2].dst_offset_bytes, 5 * 16);
+}
+
 // Field case A14: two groups interleaved in one buffer of 1 MiB.
 TEST(CopyPlan, NeverTouchesTheBytesOfAnotherGroup) {
   constexpr std::int64_t kRows = 8;
