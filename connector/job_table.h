@@ -12,10 +12,12 @@
 
 namespace hostkv {
 
+// One block of a transfer; all that it names is pinned until the job has ended on all ranks.
 struct JobBlock {
   GroupIndex group;
-  BlockId block;  // pinned on the device until the job ends on all ranks
-  EntryId entry;  // pinned in the cache until then
+  BlockId block;                // stores: the source; loads and device copies: the target
+  EntryId entry = kNoEntry;     // stores and loads: the place on the host
+  BlockId source = kNullBlock;  // device copies: the source
 };
 
 // A transfer from its planning to the last rank's answer.
@@ -27,7 +29,8 @@ struct PlannedJob {
   std::vector<JobBlock> blocks;
   std::vector<std::uint32_t> set_ends;  // stores: blocks [set_ends[i - 1], set_ends[i]) are one boundary set
   std::uint32_t chain = 0;
-  bool sent = false;  // in the metadata of a step
+  bool sent = false;        // in the metadata of a step
+  bool of_victims = false;  // stores: its sources are what the engine drops next
   RankMerge merge;
 };
 

@@ -1,5 +1,6 @@
 #include "hostkv/options.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -59,7 +60,24 @@ constexpr OptionInfo kBytesPerRankInfo = {"cpu_bytes_to_use_per_rank",
                                           "1 .. 1024TiB",
                                           "Host memory for KV of one rank; wins over cpu_bytes_to_use when set."};
 constexpr OptionInfo kStoreModeInfo = {
-    "store_mode", "name", "", "eager", "eager", "When blocks go to the host. eager: as soon as they are complete."};
+    "store_mode",
+    "name",
+    "",
+    "eager",
+    "eager, lazy",
+    "When blocks go to the host. eager: as soon as they are complete. lazy: when the device is about to drop them; "
+    "what "
+    "a recurrent state's or prompt tail's boundary needs is stored at once in both."};
+constexpr OptionInfo kLazyInfo = {
+    "lazy_offload", "boolean",     "",
+    "unset",        "true, false", "vLLM's name: true is store_mode lazy, false eager. Set both only if they agree."};
+constexpr OptionInfo kBoundariesInfo = {"boundaries",
+                                        "name",
+                                        "",
+                                        "fine",
+                                        "fine, coarse",
+                                        "Where hits may end. fine: wherever the engine's own do, also inside a block. "
+                                        "coarse: on the scheduler block only."};
 constexpr OptionInfo kPolicyInfo = {
     "eviction_policy",
     "name",
@@ -108,9 +126,34 @@ Status check_size(const OptionInfo& info, std::int64_t bytes) {
   return bytes >= 1 && bytes <= kMaxBytes ? Status() : out_of_range(info.name, std::to_string(bytes), info.range);
 }
 
-// An enumerator that was cast from somewhere: there is one, with the number 0.
-Status check_number(const OptionInfo& info, int number) {
-  return number == 0 ? Status() : out_of_range(info.name, "number " + std::to_string(number), info.range);
+// An enumerator that was cast from somewhere: there are `count`, numbered from 0.
+Status check_number(const OptionInfo& info, int number, std::size_t count) {
+  return number >= 0 && static_cast<std::size_t>(number) < count
+             ? Status()
+             : out_of_range(info.name, "number " + std::to_string(number), info.range);
+}
+
+constexpr std::array<std::string_view, 2> kStoreModeNames = {"eager", "lazy"};
+constexpr std::array<std::string_view, 2> kBoundariesNames = {"fine", "coarse"};
+
+// `value` must be one of the names; their order is that of the enumerators.
+template <class Enum, std::size_t kSize>
+Status set_name(const OptionInfo& info, const Json& value, const std::array<std::string_view, kSize>& names,
+                Enum& out) {
+  if (!value.is_string()) {
+    return wrong_type(info, value);
+  }
+  const auto name = value.get<std::string>();
+  const auto at = std::ranges::find(names, name);
+  if (at == names.end()) {
+    const std::string_view nearest = nearest_name(name, {names.begin(), names.end()});
+    Status status = out_of_range(info.name, value.dump(), info.range);
+    return nearest.empty() ? status
+                           : Status(StatusCode::kInvalidArgument,
+                                    status.message() + "; did you mean \"" + std::string(nearest) + "\"?");
+  }
+  out = static_cast<Enum>(at - names.begin());
+  return {};
 }
 
 // `value` must be the one name there is; others come with the features behind them.
@@ -121,7 +164,7 @@ Status set_only_name(const OptionInfo& info, const Json& value, std::string_view
   return value.get<std::string>() == only ? Status() : out_of_range(info.name, value.dump(), info.range);
 }
 
-constexpr std::array<Row, 7> kRows = {{
+constexpr std::array<Row, 9> kRows = {{
     {kBytesInfo, [](ConnectorOptions& o, const Json& v) { return set_size(kBytesInfo, v, o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return Json(o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return check_size(kBytesInfo, o.cpu_bytes_to_use); }},
@@ -139,12 +182,33 @@ constexpr std::array<Row, 7> kRows = {{
      [](const ConnectorOptions& o) {
        return o.cpu_bytes_to_use_per_rank ? check_size(kBytesPerRankInfo, *o.cpu_bytes_to_use_per_rank) : Status();
      }},
-    {kStoreModeInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kStoreModeInfo, v, "eager"); },
-     [](const ConnectorOptions&) { return Json("eager"); },
-     [](const ConnectorOptions& o) { return check_number(kStoreModeInfo, static_cast<int>(o.store_mode)); }},
+    {kStoreModeInfo,
+     [](ConnectorOptions& o, const Json& v) { return set_name(kStoreModeInfo, v, kStoreModeNames, o.store_mode); },
+     [](const ConnectorOptions& o) { return Json(kStoreModeNames[static_cast<std::size_t>(o.store_mode)]); },
+     [](const ConnectorOptions& o) {
+       return check_number(kStoreModeInfo, static_cast<int>(o.store_mode), kStoreModeNames.size());
+     }},
+    {kLazyInfo,
+     [](ConnectorOptions& o, const Json& v) {
+       if (v.is_null()) {
+         return Status();
+       }
+       if (!v.is_boolean()) {
+         return wrong_type(kLazyInfo, v);
+       }
+       o.store_mode = v.get<bool>() ? StoreMode::kLazy : StoreMode::kEager;
+       return Status();
+     },
+     [](const ConnectorOptions&) { return Json(nullptr); }, [](const ConnectorOptions&) { return Status(); }},
+    {kBoundariesInfo,
+     [](ConnectorOptions& o, const Json& v) { return set_name(kBoundariesInfo, v, kBoundariesNames, o.boundaries); },
+     [](const ConnectorOptions& o) { return Json(kBoundariesNames[static_cast<std::size_t>(o.boundaries)]); },
+     [](const ConnectorOptions& o) {
+       return check_number(kBoundariesInfo, static_cast<int>(o.boundaries), kBoundariesNames.size());
+     }},
     {kPolicyInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kPolicyInfo, v, "lru"); },
      [](const ConnectorOptions&) { return Json("lru"); },
-     [](const ConnectorOptions& o) { return check_number(kPolicyInfo, static_cast<int>(o.eviction_policy)); }},
+     [](const ConnectorOptions& o) { return check_number(kPolicyInfo, static_cast<int>(o.eviction_policy), 1); }},
     {kThreadsInfo,
      [](ConnectorOptions& o, const Json& v) {
        if (!v.is_number_integer()) {
@@ -221,6 +285,20 @@ Status unknown_option(const std::string& name) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
 
+// Two names of one thing: the last one in the text must not win silently.
+Status check_lazy_agrees(const Json& document, const ConnectorOptions& options) {
+  const auto lazy = document.find(std::string(kLazyInfo.name));
+  const auto mode = document.find(std::string(kStoreModeInfo.name));
+  if (lazy == document.end() || mode == document.end() || lazy->is_null()) {
+    return {};
+  }
+  const bool agrees = *mode == kStoreModeNames[lazy->get<bool>() ? 1 : 0];
+  return agrees && options.store_mode == (lazy->get<bool>() ? StoreMode::kLazy : StoreMode::kEager)
+             ? Status()
+             : Status(StatusCode::kInvalidArgument, "lazy_offload is " + lazy->dump() + " and store_mode is " +
+                                                        mode->dump() + "; give one of them, or both alike");
+}
+
 }  // namespace
 
 std::int64_t ConnectorOptions::bytes_per_rank(std::int64_t num_ranks) const {
@@ -263,6 +341,9 @@ Result<ConnectorOptions> ConnectorOptions::from_json(std::string_view json) {
     if (!status.ok()) {
       return error(std::move(status));
     }
+  }
+  if (Status status = check_lazy_agrees(document, options); !status.ok()) {
+    return error(std::move(status));
   }
   if (Status status = options.validate(); !status.ok()) {
     return error(std::move(status));

@@ -4,62 +4,109 @@
 #include <cstdint>
 #include <vector>
 
+#include "connector/device_view.h"
 #include "connector/request_state.h"
 #include "hostkv/geometry.h"
 #include "offload/offload_cache.h"
 
 namespace hostkv {
 
-// Finds the longest boundary that the host can serve behind a local hit (R2, R3), and the stored blocks that its load
-// needs.
+// Finds the longest boundary behind a local hit for which every group can be assembled from the host and from what else
+// the device caches (R2, R3), and where each block of it is.
 //
-// Thread-safety: one thread. Ownership: borrows geometry and cache; keeps scratch memory so that a search allocates
-// nothing once warm. Cost: proportional to the hit: full-attention blocks are probed once, left to right, prefetched,
-// up to the first miss; a window, chunk or state is probed from its end, and a miss skips every boundary that would
-// need the same block.
+// A block of attention over all tokens serves every boundary inside it up to its key, so such a group has a run of
+// whole blocks and at most one key inside the block behind it. A window, chunk or state is looked at from its end.
+//
+// Thread-safety: one thread. Ownership: borrows geometry, cache and engine; keeps scratch memory so that a search
+// allocates nothing once warm. Cost: proportional to the hit: full-attention blocks are probed once, left to right,
+// prefetched, up to the first miss; a miss of a window or chunk skips every boundary that would need the same block, a
+// miss of a state all that have none. The device is asked for what the host lacks only, and, for the blocks of the
+// answer, whether it has them too.
 class PrefixSearch {
  public:
-  PrefixSearch(const Geometry& geometry, const OffloadCache& cache, std::uint64_t namespace_fingerprint);
+  struct Answer {
+    std::int64_t boundary_tokens = 0;       // num_local_tokens: nothing behind it
+    std::int64_t shared_prefix_tokens = 0;  // where attention over all tokens ends, if behind the boundary; else 0
+  };
 
-  // The largest boundary B, a multiple of the alignment, num_local_tokens < B <= num_tokens - 1, for which every
-  // offloadable group has all keys that a lookup must see; num_local_tokens where there is none. Blocks that end at or
-  // before num_local_tokens are on the device.
-  std::int64_t longest_boundary(const HashChain& hashes, std::int64_t num_tokens, std::int64_t num_local_tokens);
+  // `device`: null for the host alone.
+  PrefixSearch(const Geometry& geometry, const OffloadCache& cache, EngineBlocks* device,
+               std::uint64_t namespace_fingerprint);
 
-  // What the load to `boundary_tokens` copies: the blocks that each group needs there and the device lacks. REQUIRES:
-  // the boundary is the answer of longest_boundary, nothing changed in between.
+  // The device may be left out of the next searches: its blocks cannot be had, or not be trusted.
+  void use_device(bool use) { uses_device_ = use && device_.can_see(); }
+
+  // Answers of longest_boundary are multiples of it: of the hit alignment, or of a multiple of that.
+  void set_boundary_step(std::int64_t step_tokens) { step_tokens_ = step_tokens; }
+
+  // The largest boundary B, a multiple of the step, num_local_tokens < B <= num_tokens - 1, for which every
+  // offloadable group has all keys that a lookup must see. What ends at or before num_local_tokens is on the device.
+  Answer longest_boundary(const HashChain& hashes, std::int64_t num_tokens, std::int64_t num_local_tokens);
+
+  // What the load to `boundary_tokens` copies: the blocks that each group needs there and the request does not have
+  // yet, from the device where it has them. REQUIRES: the boundary is the answer of longest_boundary, nothing changed
+  // in between.
   void append_needed(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
-                     std::vector<PromisedBlock>& blocks) const;
+                     std::vector<PromisedBlock>& blocks);
+  // The same for a boundary of the engine's choice, also one between two alignments. False: some block is nowhere;
+  // `blocks` is as it was.
+  bool assemble(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
+                std::vector<PromisedBlock>& blocks);
+
+  // [num_groups]: tokens by which each group shortened the last answer, measured from where attention over all tokens
+  // got to.
+  [[nodiscard]] const std::vector<std::int64_t>& lost_tokens() const { return lost_tokens_; }
 
   // The stored entry of a block that ends at `boundary_tokens`; kNoEntry: not stored or not ready.
   [[nodiscard]] EntryId find_ready(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) const;
 
  private:
+  // Where a block is: an entry of the host, else a block of the device, else nowhere.
+  struct Place {
+    EntryId entry = kNoEntry;
+    BlockId device = kNullBlock;
+    [[nodiscard]] bool nowhere() const { return entry == kNoEntry && device == kNullBlock; }
+  };
   struct Query {
     const HashChain& hashes;
     std::int64_t num_local_tokens = 0;
-    std::int64_t reach_tokens = 0;  // the last token that a key may end at
+    std::int64_t reach_tokens = 0;  // the last token that the key of a dropped unit may end at
   };
-  // The stored blocks of one full-attention group in a row, from where the last search began.
+  // The blocks of one full-attention group in a row, from where the search began, and the key inside the next one.
   struct FullRun {
     GroupIndex group;
     std::int64_t first_block = 0;
-    std::vector<EntryId> entries;
-    [[nodiscard]] std::int64_t end_block() const { return first_block + std::ssize(entries); }
+    std::int64_t tail_tokens = 0;  // where the last key ends
+    std::vector<Place> places;     // whole blocks, then at most one with a key inside
   };
-  void find_run(const HashChain& hashes, std::int64_t first_block, std::int64_t end_block, FullRun& run) const;
-  // 0 and more: the highest block index that a lookup at the boundary must see and that is missing; -1: all there; -2:
-  // this group cannot answer the boundary at all.
-  [[nodiscard]] std::int64_t highest_missing_block(const Query& query, GroupIndex group,
-                                                   std::int64_t boundary_tokens) const;
-  [[nodiscard]] std::int64_t next_candidate(GroupIndex group, std::int64_t boundary_tokens, std::int64_t missing) const;
+
+  void measure_run(const Query& query, FullRun& run);
+  void find_whole_blocks(const HashChain& hashes, std::int64_t end_block, FullRun& run);
+  void find_inner_key(const Query& query, std::int64_t reach_tokens, FullRun& run);
+  std::int64_t cap_by_runs(const Query& query, std::int64_t boundary_tokens);
+  std::int64_t shorten_by_others(const Query& query, std::int64_t boundary_tokens);
+  // The boundary itself where the group has all that it needs there; else a smaller one worth a try.
+  std::int64_t next_candidate(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
+  std::int64_t next_state(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
+  void append_run(const HashChain& hashes, const FullRun& run, BlockIndexRange range,
+                  std::vector<PromisedBlock>& blocks);
+  bool append_others(const HashChain& hashes, GroupIndex group, BlockIndexRange range, std::int64_t boundary_tokens,
+                     std::vector<PromisedBlock>& blocks);
+  bool append_group(const HashChain& hashes, GroupIndex group, std::int64_t num_local_tokens,
+                    std::int64_t boundary_tokens, std::vector<PromisedBlock>& blocks);
+  [[nodiscard]] Place find(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens);
+  [[nodiscard]] std::int64_t drop_tokens(GroupIndex group) const;
 
   const Geometry& geometry_;
   const OffloadCache& cache_;
+  DeviceView device_;
+  bool uses_device_;
   std::uint64_t namespace_fingerprint_;
   bool can_search_;                       // false: some group keeps what no host can restore
-  std::vector<FullRun> full_runs_;        // one a full-attention group, left to right
+  std::vector<FullRun> full_runs_;        // one a full-attention group
   std::vector<GroupIndex> other_groups_;  // windows, chunks, states
+  std::int64_t step_tokens_;              // of the boundaries that are looked at
+  std::vector<std::int64_t> lost_tokens_;
 };
 
 }  // namespace hostkv

@@ -12,18 +12,21 @@
 
 namespace hostkv {
 
-// A stored block that a lookup promised, pinned.
+// A block that a lookup promised: of the host, or (entry kNoEntry) of the device.
 struct PromisedBlock {
   GroupIndex group;
-  std::int64_t block_index = 0;
-  EntryId entry;
+  std::uint32_t block_index = 0;
+  EntryId entry = kNoEntry;
+  BlockId device_block = kNullBlock;
 };
 
 // Tokens promised to a request, from its lookup to on_blocks_allocated or cancel (R4).
 struct Promise {
   std::int64_t num_local_tokens = 0;
   std::int64_t boundary_tokens = 0;
-  std::vector<PromisedBlock> blocks;  // per group ascending; each pinned once
+  std::vector<PromisedBlock> blocks;  // per group ascending; entries are pinned once each
+  std::int64_t num_device_blocks = 0;
+  bool pins_device = false;  // its device blocks are pinned, until the step's metadata is built
 };
 
 // Prefix hashes of a request, packed.
@@ -49,6 +52,17 @@ struct HashChain {
   }
 };
 
+// How far the blocks of one admission are stored. Cursors are hints: a key is looked up before it is stored again.
+struct StoreProgress {
+  std::int64_t tried_tokens = 0;          // boundaries up to here were tried
+  std::int64_t stored_tokens = 0;         // the last boundary whose set is stored, present or on the way
+  std::int64_t retry_tokens = 0;          // after a set that found no room: not again before this boundary
+  std::int64_t counted_tokens = 0;        // blocks up to here were counted as present or dropped: once is enough
+  std::int64_t open_boundary_tokens = 0;  // stored, but a draft group's unit behind it was not written yet; 0: none
+  std::int64_t verified_tokens = 0;       // stored up to here when it was looked at again, ..
+  std::uint64_t verified_evictions = 0;   // .. after so many evictions of the cache
+};
+
 // What the scheduler side knows of one live request.
 struct RequestState {
   RequestId id;
@@ -56,22 +70,26 @@ struct RequestState {
   bool skip_reading_cache = false;
   HashChain hashes;
 
-  bool admitted = false;                // owns blocks
-  bool from_before_reset = false;       // its blocks hold, or build on, what a reset has declared void: never stored
-  std::uint64_t admitted_step = 0;      // steps that were built before this admission
-  std::int64_t admitted_tokens = 0;     // local + external tokens of this admission: not computed by the request itself
-  std::int64_t loaded_from_tokens = 0;  // the load of this admission began here; 0 with admitted_tokens 0: no load
+  // Lookups.
   std::optional<Promise> promise;
-  std::optional<JobId> load_job;  // planned or in flight
-  bool counted_lookup = false;    // queries are counted once per admission (R24)
+  bool counted_lookup = false;  // queries are counted once per admission (R24)
+  bool avoids_device = false;   // a copy from the device has failed: the host alone is searched
+  // Its last promise had device blocks and was not taken in its step: the next lookup searches the host alone, so that
+  // pins of ours cannot be what keeps the request waiting.
+  bool device_untaken = false;
+  std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
 
-  // Stores. Cursors are hints: a key is looked up before it is stored again.
-  std::int64_t tried_tokens = 0;    // boundaries up to here were tried
-  std::int64_t stored_tokens = 0;   // blocks of full-attention groups up to here are stored, present or on the way
-  std::int64_t retry_tokens = 0;    // after a set that found no room: not again before this boundary
-  std::int64_t counted_tokens = 0;  // blocks up to here were counted as present or dropped: once is enough
-  std::int64_t open_boundary_tokens = 0;   // stored, but a draft group's unit behind it was not written yet; 0: none
-  std::uint32_t chain = 0;                 // names this admission in the cache
+  // The admission.
+  bool admitted = false;  // owns blocks
+  bool loading = false;   // its load is planned or in flight
+  bool has_run = false;
+  // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
+  bool tainted = false;
+  std::uint64_t admitted_step = 0;      // steps that were built before this admission
+  std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
+  std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load
+  std::uint32_t chain = 0;              // names this admission in the cache
+  StoreProgress stores;
   std::vector<BoundaryHandOff> hand_offs;  // of the step being planned
 };
 

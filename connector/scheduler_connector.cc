@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "connector/coarse_geometry.h"
+#include "connector/working_geometry.h"
 #include "offload/lru_policy.h"
 #include "offload/pool_plan.h"
 
@@ -59,11 +59,16 @@ Result<std::unique_ptr<SchedulerConnector>> SchedulerConnector::create(Geometry 
   if (Status status = check_num_ranks(geometry, num_ranks); !status.ok()) {
     return error(std::move(status));
   }
-  Result<Geometry> coarse = coarse_geometry(geometry);
-  if (!coarse) {
-    return error(std::move(coarse.error()));
+  Result<Geometry> working = working_geometry(geometry, options.boundaries);
+  if (!working) {
+    return error(std::move(working.error()));
   }
-  return std::make_unique<SchedulerConnectorImpl>(std::move(*coarse), std::move(options), num_ranks, blocks, traits);
+  if (options.store_mode == StoreMode::kLazy && !blocks.shows_cache()) {
+    return error(StatusCode::kInvalidArgument,
+                 "store_mode is lazy, but the engine does not show its block pool (EngineBlocks::shows_cache); allowed "
+                 "with this engine: eager");
+  }
+  return std::make_unique<SchedulerConnectorImpl>(std::move(*working), std::move(options), num_ranks, blocks, traits);
 }
 
 SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptions options, std::int64_t num_ranks,
@@ -83,17 +88,14 @@ SchedulerConnectorImpl::~SchedulerConnectorImpl() {
   shutdown();  // no pin of ours outlives us
 }
 
-SchedulerConnectorImpl::Pool::Pool(OffloadCache made, const Geometry& geometry, EngineBlocks& engine,
-                                   SchedulerMetrics& metrics, std::uint64_t namespace_fingerprint,
-                                   std::vector<std::uint32_t> class_of_group)
+SchedulerConnectorImpl::Pool::Pool(OffloadCache made,
+                                   const std::function<StorePlanner::Context(OffloadCache&)>& context_of)
     : cache(std::move(made)),
-      search(geometry, cache, namespace_fingerprint),
-      planner(StorePlanner::Context{.geometry = geometry,
-                                    .cache = cache,
-                                    .engine = engine,
-                                    .metrics = metrics,
-                                    .namespace_fingerprint = namespace_fingerprint,
-                                    .class_of_group = std::move(class_of_group)}) {}
+      search(context_of(cache).geometry, cache,
+             context_of(cache).engine.shows_cache() ? &context_of(cache).engine : nullptr,
+             context_of(cache).namespace_fingerprint),
+      planner(context_of(cache)),
+      victims(context_of(cache)) {}
 
 Status SchedulerConnectorImpl::check_alive() const {
   return shut_down_ ? Status(StatusCode::kUnavailable, "the connector was shut down") : Status();
@@ -104,10 +106,7 @@ RequestState* SchedulerConnectorImpl::find_request(RequestId id) {
   return at == requests_.end() ? nullptr : &at->second;
 }
 
-Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity) {
-  if (Status status = check_alive(); !status.ok()) {
-    return status;
-  }
+Status SchedulerConnectorImpl::check_capacity(const WorkerCapacity& capacity) const {
   const std::size_t rank = capacity.rank.value();
   const std::string who = "rank " + std::to_string(rank);
   if (rank >= capacities_.size()) {
@@ -149,7 +148,17 @@ Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity
                 std::to_string(capacity.slab_bytes) + " bytes; one boundary set of " +
                 std::to_string(geometry_.scheduler_block_tokens()) + " tokens needs " + std::to_string(needed)};
   }
-  capacities_[rank] = capacity;
+  return {};
+}
+
+Status SchedulerConnectorImpl::on_worker_capacity(const WorkerCapacity& capacity) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  if (Status status = check_capacity(capacity); !status.ok()) {
+    return status;
+  }
+  capacities_[capacity.rank.value()] = capacity;
   if (std::ranges::all_of(capacities_, [](const auto& known) { return known.has_value(); })) {
     make_pool();
   }
@@ -169,8 +178,16 @@ void SchedulerConnectorImpl::make_pool() {
   const std::uint64_t num_slabs = (*smallest)->num_slabs;
   auto policy = std::make_unique<LruPolicy>(static_cast<std::uint32_t>(slots_per_slab.size()));
   OffloadCache cache(std::move(slots_per_slab), num_slabs, std::move(policy));
-  // The searcher and the planner keep references into the pool: it is built where it stays.
-  pool_.emplace(std::move(cache), geometry_, engine_, metrics_, namespace_fingerprint_, std::move(class_of_group));
+  // The searcher and the planners keep references into the pool: it is built where it stays.
+  pool_.emplace(std::move(cache), [&](OffloadCache& of_pool) {
+    return StorePlanner::Context{.geometry = geometry_,
+                                 .cache = of_pool,
+                                 .engine = engine_,
+                                 .metrics = metrics_,
+                                 .namespace_fingerprint = namespace_fingerprint_,
+                                 .class_of_group = class_of_group};
+  });
+  trust_device(true);
   pool_->slab_bytes = (*smallest)->slab_bytes;
   pool_->num_slabs = num_slabs;
   log_line(LogLevel::kInfo, "op=start min_reusable_tokens=" + std::to_string(geometry_.min_reusable_tokens()) +
@@ -186,7 +203,7 @@ Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
     return {StatusCode::kInvalidArgument, named(request.id) + ": num_prompt_tokens is " +
                                               std::to_string(request.num_prompt_tokens) + "; at least 1 is needed"};
   }
-  if (loading_.contains(request.id)) {
+  if (loads_.contains(request.id)) {
     return {StatusCode::kFailedPrecondition,
             named(request.id) + " ended, but its load has not: its id is not free yet"};
   }
@@ -250,64 +267,6 @@ Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t 
   return {};
 }
 
-Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int64_t num_tokens,
-                                                         std::int64_t num_local_tokens) {
-  if (Status status = check_alive(); !status.ok()) {
-    return error(std::move(status));
-  }
-  RequestState* request = find_request(id);
-  if (request == nullptr) {
-    return error(unknown_request(id));
-  }
-  const std::int64_t block = geometry_.scheduler_block_tokens();
-  if (num_tokens < 1 || num_tokens > kMaxTokens || num_local_tokens < 0 || num_local_tokens > num_tokens ||
-      num_local_tokens % block != 0) {
-    return error(StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_local_tokens) +
-                                                   " local tokens of " + std::to_string(num_tokens) +
-                                                   "; a multiple of " + std::to_string(block) +
-                                                   " between 0 and the number of tokens is needed");
-  }
-  if (request->load_job) {
-    return error(StatusCode::kFailedPrecondition,
-                 named(id) + " is being loaded; it looks up again when the outcome was a failure");
-  }
-  lose_blocks(*request);  // an engine that asks for a running request has taken its blocks away
-  drop_promise(*request);
-  if (!pool_ || request->skip_reading_cache) {
-    return MatchResult{};
-  }
-  ++metrics_.lookups;
-  if (!request->counted_lookup) {
-    request->counted_lookup = true;
-    metrics_.queried_tokens += num_tokens - num_local_tokens;
-  }
-  const std::int64_t boundary = pool_->search.longest_boundary(request->hashes, num_tokens, num_local_tokens);
-  if (boundary <= num_local_tokens) {
-    return MatchResult{};
-  }
-  Promise& promise = request->promise.emplace();
-  promise.num_local_tokens = num_local_tokens;
-  promise.boundary_tokens = boundary;
-  pool_->search.append_needed(request->hashes, num_local_tokens, boundary, promise.blocks);
-  for (const PromisedBlock& block_promised : promise.blocks) {
-    HOSTKV_CHECK(block_promised.entry != kNoEntry, "R20: what a lookup saw covers what a load needs");
-    pool_->cache.pin(block_promised.entry);
-  }
-  return MatchResult{MatchResult::Kind::kHit, boundary - num_local_tokens};
-}
-
-Status SchedulerConnectorImpl::cancel_match(RequestId id) {
-  if (Status status = check_alive(); !status.ok()) {
-    return status;
-  }
-  RequestState* request = find_request(id);
-  if (request == nullptr) {
-    return unknown_request(id);
-  }
-  drop_promise(*request);
-  return {};
-}
-
 void SchedulerConnectorImpl::lose_blocks(RequestState& request) {
   if (request.admitted) {
     request.admitted = false;
@@ -315,107 +274,8 @@ void SchedulerConnectorImpl::lose_blocks(RequestState& request) {
   }
 }
 
-void SchedulerConnectorImpl::drop_promise(RequestState& request) {
-  if (!request.promise) {
-    return;
-  }
-  for (auto block = request.promise->blocks.rbegin(); block != request.promise->blocks.rend(); ++block) {
-    pool_->cache.unpin(block->entry);
-  }
-  request.promise.reset();
-}
-
-Status SchedulerConnectorImpl::check_tables(const RequestState& request, std::span<const GroupTable> tables) const {
-  if (tables.size() != geometry_.num_groups()) {
-    return {StatusCode::kInvalidArgument, named(request.id) + ": tables of " + std::to_string(tables.size()) +
-                                              " groups; the geometry has " + std::to_string(geometry_.num_groups())};
-  }
-  return {};
-}
-
-Status SchedulerConnectorImpl::on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
-                                                   std::int64_t num_external_tokens) {
-  if (Status status = check_alive(); !status.ok()) {
-    return status;
-  }
-  RequestState* request = find_request(id);
-  if (request == nullptr) {
-    return unknown_request(id);
-  }
-  if (Status status = check_tables(*request, tables); !status.ok()) {
-    return status;
-  }
-  if (request->load_job) {
-    return {StatusCode::kFailedPrecondition,
-            named(id) + " is being loaded; its blocks cannot change until the outcome was taken"};
-  }
-  const std::int64_t promised =
-      request->promise ? request->promise->boundary_tokens - request->promise->num_local_tokens : 0;
-  if (num_external_tokens != 0 && num_external_tokens != promised) {
-    return {StatusCode::kInvalidArgument, named(id) + ": " + std::to_string(num_external_tokens) +
-                                              " external tokens allocated; " + std::to_string(promised) +
-                                              " were promised (0 drops the promise)"};
-  }
-  if (num_external_tokens > 0) {
-    for (const PromisedBlock& block : request->promise->blocks) {
-      const GroupTable table = tables[block.group.value()];
-      const auto index = static_cast<std::size_t>(block.block_index);
-      if (index >= table.size() || table[index] == kNullBlock) {
-        return {StatusCode::kInvalidArgument, named(id) + ": " + geometry_.group_label(block.group) +
-                                                  " has no block at index " + std::to_string(index) +
-                                                  ", which the load to " +
-                                                  std::to_string(request->promise->boundary_tokens) + " tokens fills"};
-      }
-    }
-  }
-  if (!request->admitted) {
-    request->admitted = true;
-    request->from_before_reset = false;
-    request->admitted_step = sequence_;
-    request->counted_lookup = false;
-    request->admitted_tokens = 0;
-    request->loaded_from_tokens = 0;
-    request->tried_tokens = 0;
-    request->stored_tokens = 0;
-    request->retry_tokens = 0;
-    request->counted_tokens = 0;
-    request->open_boundary_tokens = 0;
-    request->chain = ++last_chain_;
-  }
-  if (num_external_tokens > 0) {
-    request->admitted_tokens = request->promise->boundary_tokens;
-    request->loaded_from_tokens = request->promise->num_local_tokens;
-    plan_load(*request, tables);
-  } else {
-    drop_promise(*request);
-  }
-  return {};
-}
-
-void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const GroupTable> tables) {
-  metrics_.hit_tokens += request.promise->boundary_tokens - request.promise->num_local_tokens;
-  if (request.promise->blocks.empty()) {  // nothing before this boundary is ever read again, so nothing is copied
-    request.promise.reset();
-    outcomes_.push_back(LoadOutcome{request.id, StatusCode::kOk});
-    return;
-  }
-  PlannedJob job = new_job(Direction::kLoad, request.id);
-  std::vector<BlockId> targets;
-  for (const PromisedBlock& block : request.promise->blocks) {
-    const BlockId target = tables[block.group.value()][static_cast<std::size_t>(block.block_index)];
-    job.blocks.push_back(JobBlock{block.group, target, block.entry});  // the promise's pin goes over to the job
-    targets.push_back(target);
-  }
-  engine_.pin(targets);
-  pinned_device_blocks_ += static_cast<std::int64_t>(targets.size());
-  metrics_.planned_load_blocks += static_cast<std::int64_t>(targets.size());
-  request.promise.reset();
-  request.load_job = queue_job(std::move(job)).id;
-  loading_.insert(request.id);
-}
-
 Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_computed_tokens,
-                                                std::span<const BoundaryHandOff> /*hand_offs*/) {
+                                                std::span<const BoundaryHandOff> hand_offs) {
   if (Status status = check_alive(); !status.ok()) {
     return status;
   }
@@ -428,9 +288,15 @@ Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_c
             named(id) + ": num_computed_tokens is " + std::to_string(num_computed_tokens) + "; 0 or more is needed"};
   }
   drop_promise(*request);
-  if (request->admitted && !request->load_job) {
-    request->retry_tokens = 0;
-    plan_stores(*request, num_computed_tokens);
+  for (const BoundaryHandOff& hand_off : hand_offs) {
+    const bool is_usable = hand_off.id == id && usable(hand_off);
+    metrics_.ignored_hand_offs += is_usable ? 0 : 1;
+    if (is_usable) {
+      request->hand_offs.push_back(hand_off);
+    }
+  }
+  if (request->admitted && !request->loading) {
+    plan_stores(*request, num_computed_tokens, StorePlanner::Moment::kEnd);
   }
   end_chain(request->chain);
   requests_.erase(id);
@@ -442,13 +308,38 @@ bool SchedulerConnectorImpl::reset() {
   drop_unsent_jobs(StatusCode::kCanceled);
   for (auto& [id, request] : requests_) {
     drop_promise(request);
-    request.from_before_reset = request.admitted;
+    request.tainted = request.admitted;
   }
+  trust_device(engine_is_clean());
   if (pool_) {
     pool_->cache.clear();
   }
   chains_.clear();
   return jobs_.empty();
+}
+
+// Nothing in the engine's own cache is from before, nor will be.
+bool SchedulerConnectorImpl::engine_is_clean() {
+  const bool owns_blocks = std::ranges::any_of(requests_, [](const auto& request) { return request.second.admitted; });
+  if (owns_blocks || !engine_.shows_cache()) {
+    return !owns_blocks;
+  }
+  std::vector<CachedBlock> cached;
+  engine_.next_victims(static_cast<std::size_t>(std::max<std::int64_t>(0, engine_.num_free_blocks())), cached);
+  return cached.empty();
+}
+
+// What the device holds may be copied, and left to it, only while all of it is of this epoch.
+void SchedulerConnectorImpl::trust_device(bool trust) {
+  if (pool_ && trusts_device_ && !trust && engine_.shows_cache()) {
+    log_line(LogLevel::kWarning,
+             "op=reset device_cache=not_empty effect='no block of the device is stored lazily or copied until a reset "
+             "finds its cache empty; what is computed from now on is stored as in mode eager'");
+  }
+  trusts_device_ = trust;
+  if (pool_) {
+    pool_->planner.leave_to_device(trust && options_.store_mode == StoreMode::kLazy);
+  }
 }
 
 bool SchedulerConnectorImpl::has_pending_work() const {
@@ -465,6 +356,7 @@ void SchedulerConnectorImpl::shutdown() {
   }
   jobs_.clear();
   outcomes_.clear();
+  loads_.clear();
   requests_.clear();
   shut_down_ = true;
 }

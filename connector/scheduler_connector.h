@@ -2,16 +2,17 @@
 #define HOSTKV_CONNECTOR_SCHEDULER_CONNECTOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "connector/job_table.h"
 #include "connector/prefix_search.h"
 #include "connector/request_state.h"
 #include "connector/store_planner.h"
+#include "connector/victim_planner.h"
 #include "hostkv/connector.h"
 #include "offload/offload_cache.h"
 
@@ -50,12 +51,12 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
  private:
   // What hangs on the agreed capacity.
   struct Pool {
-    Pool(OffloadCache made, const Geometry& geometry, EngineBlocks& engine, SchedulerMetrics& metrics,
-         std::uint64_t namespace_fingerprint, std::vector<std::uint32_t> class_of_group);
+    Pool(OffloadCache made, const std::function<StorePlanner::Context(OffloadCache&)>& context_of);
 
     OffloadCache cache;
     PrefixSearch search;
     StorePlanner planner;
+    VictimPlanner victims;
     std::int64_t slab_bytes = 0;
     std::uint64_t num_slabs = 0;
   };
@@ -66,30 +67,58 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
     std::uint32_t num_jobs = 0;
     bool ended = false;
   };
+  // The jobs that together are one load; also of a request that has ended meanwhile.
+  struct Load {
+    std::uint32_t jobs_in_flight = 0;
+    StatusCode status = StatusCode::kOk;  // the first that is not kOk
+  };
 
+  // scheduler_connector.cc
   [[nodiscard]] Status check_alive() const;
   RequestState* find_request(RequestId id);
-  Status check_tables(const RequestState& request, std::span<const GroupTable> tables) const;
+  [[nodiscard]] Status check_capacity(const WorkerCapacity& capacity) const;
   void make_pool();
-
-  void drop_promise(RequestState& request);
   void lose_blocks(RequestState& request);
-  void plan_load(RequestState& request, std::span<const GroupTable> tables);
+  [[nodiscard]] bool engine_is_clean();
+  void trust_device(bool trust);
 
+  // scheduler_lookups.cc
+  [[nodiscard]] Status check_lookup(const RequestState& request, std::int64_t num_tokens,
+                                    std::int64_t num_local_tokens) const;
+  [[nodiscard]] Status check_allocation(const RequestState& request, std::span<const GroupTable> tables,
+                                        std::int64_t num_external_tokens) const;
+  [[nodiscard]] bool may_use_device(const RequestState& request) const;
+  PrefixSearch::Answer find_and_promise(RequestState& request, std::int64_t num_tokens, std::int64_t num_local_tokens);
+  void make_promise(RequestState& request, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
+                    std::vector<PromisedBlock> blocks);
+  void count_lookup(RequestState& request, std::int64_t queried_tokens);
+  void drop_promise(RequestState& request);
+  void release_device_blocks(Promise& promise);
+  void release_untaken_device_blocks();
+  [[nodiscard]] Status check_targets(const RequestState& request, std::span<const GroupTable> tables,
+                                     std::span<const PromisedBlock> blocks) const;
+  void begin_admission(RequestState& request);
+  void plan_load(RequestState& request, std::span<const GroupTable> tables);
+  void end_load_at_once(RequestState& request, StatusCode status);
+
+  // scheduler_steps.cc
   Status check_step(const StepInput& step);
   // The step voids the tables of this admission. One that was made since the last step came after the preemption.
   [[nodiscard]] bool preempted(const RequestState& request, const StepInput& step) const;
   void forget_preempted(const StepInput& step);
   void take_hand_offs(const StepInput& step);
-  [[nodiscard]] bool usable(const BoundaryHandOff& hand_off, const StepInput& step);
-  void plan_stores(RequestState& request, std::int64_t storable_tokens);
+  [[nodiscard]] bool usable(const BoundaryHandOff& hand_off);
+  void note_first_run(RequestState& request, std::int64_t num_computed_tokens) const;
+  void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
+  void plan_victims();
+  PlannedJob new_job(Direction direction, RequestId request) const;
+  void queue_job(PlannedJob job);
 
-  PlannedJob new_job(Direction direction, RequestId request);
-  PlannedJob& queue_job(PlannedJob job);
+  // scheduler_results.cc
   void finish_job(PlannedJob& job);
   void finish_store(PlannedJob& job);
   void finish_load(PlannedJob& job);
-  void end_load(const PlannedJob& job, StatusCode status);
+  void end_load_job(const PlannedJob& job, StatusCode status);
   // Pins of the job go back; stores are aborted, loads end with `status`.
   void abandon_job(PlannedJob& job, StatusCode status);
   void release_device_pins(const PlannedJob& job);
@@ -102,6 +131,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::int64_t num_ranks_;
   EngineBlocks& engine_;
   EngineTraits traits_;
+  bool trusts_device_ = true;                              // false: its cache may hold what a reset has declared void
   std::vector<std::optional<WorkerCapacity>> capacities_;  // [num_ranks]
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
@@ -110,10 +140,11 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::unordered_map<JobId, PlannedJob> jobs_;
   std::vector<JobId> unsent_;  // in planning order
   std::vector<LoadOutcome> outcomes_;
-  std::unordered_set<RequestId> loading_;  // planned loads, also of requests that ended meanwhile
+  std::unordered_map<RequestId, Load> loads_;
   std::unordered_map<std::uint32_t, Chain> chains_;
-  std::vector<RequestState*> scheduled_;   // of the step being planned
-  std::vector<RequestId> with_hand_offs_;  // of the step being planned
+  std::vector<RequestState*> scheduled_;    // of the step being planned
+  std::vector<RequestId> with_hand_offs_;   // of the step being planned
+  std::vector<RequestId> device_promises_;  // requests whose promise pins device blocks, some of them dropped since
 
   std::uint64_t epoch_ = 1;
   std::uint64_t sequence_ = 0;

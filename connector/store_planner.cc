@@ -4,10 +4,12 @@
 #include <optional>
 #include <utility>
 
-#include "connector/coarse_geometry.h"
+#include "connector/working_geometry.h"
 
 namespace hostkv {
 namespace {
+
+constexpr std::size_t kPrefetchDistance = 16;
 
 bool is_full(const KvCacheGroup& group) {
   return group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
@@ -26,6 +28,7 @@ StorePlanner::StorePlanner(Context context)
     if (!geometry.offloadable(group)) {
       continue;
     }
+    (is_full(geometry.group(group)) ? full_groups_ : other_groups_).push_back(group);
     has_align_states_ = has_align_states_ || is_align_state(geometry.group(group));
     if (const auto need = geometry.lookup_need(group, geometry.scheduler_block_tokens())) {
       max_drop_tokens_ = std::max(max_drop_tokens_, need->tail_boundary_tokens - geometry.scheduler_block_tokens());
@@ -33,139 +36,317 @@ StorePlanner::StorePlanner(Context context)
   }
 }
 
-bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_tokens) const {
+bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_tokens, Moment moment) const {
   if (!can_store_) {
     return false;
   }
+  if (moment == Moment::kEnd && must_verify(request, storable_tokens, moment)) {
+    return true;
+  }
+  const StoreProgress& progress = request.stores;
   if (has_align_states_) {
-    return !request.hand_offs.empty() || request.open_boundary_tokens > 0;
+    return !request.hand_offs.empty() || progress.open_boundary_tokens > 0;
   }
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  return std::min(storable_tokens, request.hashes.hashed_tokens()) / alignment > request.tried_tokens / alignment;
+  return std::min(storable_tokens, request.hashes.hashed_tokens()) / alignment > progress.tried_tokens / alignment;
 }
 
-void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, PlannedJob& job) {
+// Evictions may have taken blocks out of the middle of what was stored.
+bool StorePlanner::must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const {
+  const StoreProgress& progress = request.stores;
+  return !leaves_to_device_ && progress.stored_tokens > 0 &&
+         context_.cache.num_evictions() != progress.verified_evictions &&
+         (moment == Moment::kEnd || storable_tokens >= 2 * progress.verified_tokens);
+}
+
+void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Moment moment, PlannedJob& job) {
   if (!can_store_) {
     return;
   }
+  StoreProgress& progress = request.stores;
   storable_tokens = std::min(storable_tokens, request.hashes.hashed_tokens());
-  const std::vector<std::int64_t> boundaries = boundaries_to_try(request, storable_tokens);
-  if (std::ranges::binary_search(boundaries, request.open_boundary_tokens)) {
-    request.open_boundary_tokens = 0;  // open again only if this try does not fail
+  progress.retry_tokens = moment == Moment::kEnd ? 0 : progress.retry_tokens;
+  read_tables(request);
+  find_boundaries(request, storable_tokens);
+  from_start_ = must_verify(request, storable_tokens, moment);
+  if (from_start_ && boundaries_.empty() && progress.stored_tokens <= storable_tokens) {
+    boundaries_.push_back(progress.stored_tokens);
   }
-  for (const std::int64_t boundary : boundaries) {
-    settle(request, boundary, storable_tokens, try_boundary(request, boundary, storable_tokens, job));
+  if (std::ranges::binary_search(boundaries_, progress.open_boundary_tokens)) {
+    progress.open_boundary_tokens = 0;  // open again only if this try does not fail
   }
+  drop_unstorable(request, storable_tokens);
+  plan_boundaries(request, storable_tokens, job);
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
   const std::int64_t settled = (storable_tokens - max_drop_tokens_) / alignment * alignment;
-  request.tried_tokens = std::max(request.tried_tokens, settled);
+  progress.tried_tokens = std::max(progress.tried_tokens, settled);
 }
 
-void StorePlanner::settle(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
-                          Outcome outcome) {
-  if (outcome == Outcome::kUnstorable) {
-    context_.metrics.unstorable_boundaries += boundary_tokens > request.admitted_tokens ? 1 : 0;
-    return;
-  }
-  context_.metrics.present_blocks += num_present_;
-  request.counted_tokens = std::max(request.counted_tokens, boundary_tokens);
-  if (outcome == Outcome::kStored || outcome == Outcome::kNothingNew) {
-    request.stored_tokens = std::max(request.stored_tokens, boundary_tokens);
-    request.open_boundary_tokens = boundary_tokens + max_drop_tokens_ > storable_tokens ? boundary_tokens : 0;
-    return;
-  }
-  context_.metrics.planned_store_blocks += num_new_wants_;
-  context_.metrics.dropped_full_blocks += num_new_wants_;
-  if (outcome == Outcome::kNoRoom) {
-    request.retry_tokens = boundary_tokens + (boundary_tokens - request.stored_tokens);
+void StorePlanner::read_tables(const RequestState& request) {
+  const Geometry& geometry = context_.geometry;
+  sources_.assign(geometry.num_groups(), {});
+  for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
+    const GroupIndex group{g};
+    if (geometry.offloadable(group) && !is_align_state(geometry.group(group))) {
+      sources_[g].table = context_.engine.block_table(request.id, group);
+      sources_[g].left_out = {request.loaded_from_tokens / geometry.span_tokens(group),
+                              geometry.needs(group, request.admitted_tokens).first_block};
+    }
   }
 }
 
 // Boundaries behind the cursor, ascending. A model with align states resumes only where a state was handed off.
-std::vector<std::int64_t> StorePlanner::boundaries_to_try(const RequestState& request,
-                                                          std::int64_t storable_tokens) const {
-  const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  std::vector<std::int64_t> boundaries;
+void StorePlanner::find_boundaries(const RequestState& request, std::int64_t storable_tokens) {
+  boundaries_.clear();
   if (has_align_states_) {
     for (const BoundaryHandOff& hand_off : request.hand_offs) {
       if (hand_off.boundary_tokens <= storable_tokens) {
-        boundaries.push_back(hand_off.boundary_tokens);
+        boundaries_.push_back(hand_off.boundary_tokens);
       }
     }
-    if (request.open_boundary_tokens > 0 && request.open_boundary_tokens <= storable_tokens) {
-      boundaries.push_back(request.open_boundary_tokens);
+    const std::int64_t open = request.stores.open_boundary_tokens;
+    if (open > 0 && open <= storable_tokens) {
+      boundaries_.push_back(open);
     }
-    std::ranges::sort(boundaries);
-    boundaries.erase(std::unique(boundaries.begin(), boundaries.end()), boundaries.end());
-    return boundaries;
+    std::ranges::sort(boundaries_);
+    boundaries_.erase(std::unique(boundaries_.begin(), boundaries_.end()), boundaries_.end());
+    return;
   }
-  const std::int64_t first = std::max(request.tried_tokens / alignment * alignment + alignment, alignment);
+  const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
+  const std::int64_t first = request.stores.tried_tokens / alignment * alignment + alignment;
   for (std::int64_t boundary = first; boundary <= storable_tokens; boundary += alignment) {
-    boundaries.push_back(boundary);
+    boundaries_.push_back(boundary);
   }
-  return boundaries;
 }
 
-StorePlanner::Outcome StorePlanner::try_boundary(RequestState& request, std::int64_t boundary_tokens,
-                                                 std::int64_t storable_tokens, PlannedJob& job) {
+// A boundary whose window or state has gone from the device and is not stored cannot be stored any more.
+void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t storable_tokens) {
+  std::erase_if(boundaries_, [&](std::int64_t boundary) {
+    const bool has_tables = std::ranges::all_of(full_groups_, [&](GroupIndex group) {
+      return context_.geometry.needs(group, boundary).end_block <= std::ssize(sources_[group.value()].table);
+    });
+    const bool storable = has_tables && std::ranges::all_of(other_groups_, [&](GroupIndex group) {
+                            return is_storable(request, group, boundary, storable_tokens);
+                          });
+    context_.metrics.unstorable_boundaries += !storable && boundary > request.admitted_tokens ? 1 : 0;
+    return !storable;
+  });
+}
+
+bool StorePlanner::is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
+                               std::int64_t storable_tokens) const {
+  const std::int64_t span = context_.geometry.span_tokens(group);
+  const bool is_state = is_align_state(context_.geometry.group(group));
+  const BlockIndexRange range = wanted_range(group, boundary_tokens, storable_tokens);
+  for (std::int64_t i = range.end_block - 1; i >= range.first_block; --i) {
+    const BlockId source = is_state ? handed_off(request, group, boundary_tokens) : sources_[group.value()].at(i);
+    if (source == kNullBlock) {
+      const OffloadKey key = key_at(request, group, is_state ? boundary_tokens : (i + 1) * span);
+      if (context_.cache.find(key, hash_of(key)) == kNoEntry) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Together where all fit; else one by one, so that the first ones do.
+void StorePlanner::plan_boundaries(RequestState& request, std::int64_t storable_tokens, PlannedJob& job) {
   // A state is handed off once: its boundary does not wait.
-  const bool waits = !has_align_states_ && boundary_tokens < request.retry_tokens;
-  if (!collect(request, boundary_tokens, storable_tokens, waits)) {
-    return Outcome::kUnstorable;
+  const bool waits = !has_align_states_ && !boundaries_.empty() && boundaries_.front() < request.stores.retry_tokens;
+  if (boundaries_.size() > 1 && !waits && try_sets(request, boundaries_, storable_tokens, job) != Outcome::kNoRoom) {
+    return;
   }
-  if (waits) {
-    return Outcome::kWaits;
+  for (const std::int64_t boundary : boundaries_) {
+    plan_one(request, boundary, storable_tokens, job);
   }
-  if (wants_.empty()) {
+}
+
+void StorePlanner::plan_one(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
+                            PlannedJob& job) {
+  StoreProgress& progress = request.stores;
+  const std::span<const std::int64_t> one(&boundary_tokens, 1);
+  if (!has_align_states_ && boundary_tokens < progress.retry_tokens) {
+    // It only counts what is new.
+    collect(request, one, storable_tokens, progress.counted_tokens);
+    keep_missing(request, one);
+    book_no_room(request, boundary_tokens);
+    return;
+  }
+  if (try_sets(request, one, storable_tokens, job) == Outcome::kNoRoom) {
+    book_no_room(request, boundary_tokens);
+    context_.metrics.dropped_hand_offs += has_align_states_ ? 1 : 0;
+    progress.retry_tokens = boundary_tokens + (boundary_tokens - progress.stored_tokens);
+  }
+}
+
+StorePlanner::Outcome StorePlanner::try_sets(RequestState& request, std::span<const std::int64_t> boundaries,
+                                             std::int64_t storable_tokens, PlannedJob& job) {
+  StoreProgress& progress = request.stores;
+  Outcome outcome = Outcome::kNoRoom;
+  if (from_start_) {  // with the holes of the chain, if there is room for them too
+    collect(request, boundaries, storable_tokens, 0);
+    keep_missing(request, boundaries);
+    outcome = reserve_and_commit(request, job);
+  }
+  if (outcome == Outcome::kNoRoom) {
+    collect(request, boundaries, storable_tokens, progress.stored_tokens);
+    keep_missing(request, boundaries);
+    outcome = reserve_and_commit(request, job);
+  }
+  if (outcome != Outcome::kNoRoom) {
+    book_stored(request, boundaries.back(), storable_tokens);
+  }
+  return outcome;
+}
+
+void StorePlanner::book_no_room(RequestState& request, std::int64_t boundary_tokens) {
+  context_.metrics.present_blocks += num_present_;
+  context_.metrics.planned_store_blocks += num_new_wants_;
+  context_.metrics.dropped_full_blocks += num_new_wants_;
+  request.stores.counted_tokens = std::max(request.stores.counted_tokens, boundary_tokens);
+}
+
+void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens) {
+  StoreProgress& progress = request.stores;
+  context_.metrics.present_blocks += num_present_;
+  if (progress.stored_tokens == 0 || from_start_) {
+    progress.verified_evictions = context_.cache.num_evictions();
+    progress.verified_tokens = storable_tokens;
+    from_start_ = false;
+  }
+  progress.counted_tokens = std::max(progress.counted_tokens, boundary_tokens);
+  progress.stored_tokens = std::max(progress.stored_tokens, boundary_tokens);
+  progress.open_boundary_tokens = boundary_tokens + max_drop_tokens_ > storable_tokens ? boundary_tokens : 0;
+}
+
+// Full attention comes first in a set, so that it is published, and evicted, last.
+void StorePlanner::collect(const RequestState& request, std::span<const std::int64_t> boundaries,
+                           std::int64_t storable_tokens, std::int64_t done_tokens) {
+  candidates_.clear();
+  for (const GroupIndex group : full_groups_) {
+    collect_full(request, group, boundaries, storable_tokens, done_tokens);
+  }
+  for (const GroupIndex group : other_groups_) {
+    collect_other(request, group, boundaries, storable_tokens);
+  }
+  if (boundaries.size() > 1 && full_groups_.size() + other_groups_.size() > 1) {
+    std::ranges::stable_sort(candidates_, {}, &Candidate::ordinal);
+  }
+}
+
+// Whole blocks from where the request's last stored set ended, and the block that the boundary lies inside of. Of a
+// draft group the key behind the dropped unit is what a lookup asks for: it serves the boundary too.
+void StorePlanner::collect_full(const RequestState& request, GroupIndex group, std::span<const std::int64_t> boundaries,
+                                std::int64_t storable_tokens, std::int64_t done_tokens) {
+  const Geometry& geometry = context_.geometry;
+  const std::int64_t span = geometry.span_tokens(group);
+  const std::int64_t drop = geometry.drops_unit(group) ? std::min(geometry.hit_alignment_tokens(), span) : 0;
+  const Source& source = sources_[group.value()];
+  std::int64_t next_block = done_tokens / span;
+  for (std::size_t k = 0; k < boundaries.size(); ++k) {
+    const bool is_tail_written = boundaries[k] + drop <= storable_tokens;
+    const std::int64_t tail = is_tail_written ? boundaries[k] + drop : boundaries[k] / span * span;
+    for (; !leaves_to_device_ && next_block < tail / span; ++next_block) {
+      add_candidate(request, group, (next_block + 1) * span, k, source.at(next_block), false);
+    }
+    if (tail % span != 0) {
+      add_candidate(request, group, tail, k, source.at(tail / span), false);
+    }
+  }
+}
+
+void StorePlanner::collect_other(const RequestState& request, GroupIndex group,
+                                 std::span<const std::int64_t> boundaries, std::int64_t storable_tokens) {
+  const std::int64_t span = context_.geometry.span_tokens(group);
+  if (is_align_state(context_.geometry.group(group))) {
+    for (std::size_t k = 0; k < boundaries.size(); ++k) {
+      add_candidate(request, group, boundaries[k], k, handed_off(request, group, boundaries[k]), false);
+    }
+    return;
+  }
+  std::int64_t next_block = 0;
+  for (std::size_t k = 0; k < boundaries.size(); ++k) {
+    const BlockIndexRange range = wanted_range(group, boundaries[k], storable_tokens);
+    for (std::int64_t i = std::max(range.first_block, next_block); i < range.end_block; ++i) {
+      add_candidate(request, group, (i + 1) * span, k, sources_[group.value()].at(i), true);
+    }
+    next_block = std::max(next_block, range.end_block);
+  }
+}
+
+void StorePlanner::add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens,
+                                 std::size_t ordinal, BlockId source, bool is_kept_by_device) {
+  Candidate& added = candidates_.emplace_back();
+  added.key = key_at(request, group, end_tokens);
+  added.hash = hash_of(added.key);
+  added.end_tokens = end_tokens;
+  added.ordinal = static_cast<std::uint32_t>(ordinal);
+  added.group = group;
+  added.source = source;
+  added.is_kept_by_device = is_kept_by_device;
+}
+
+// Of the candidates those stay that are neither stored nor on the way (nor left to the device).
+void StorePlanner::keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries) {
+  num_present_ = 0;
+  num_new_wants_ = 0;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (i + kPrefetchDistance < candidates_.size()) {
+      context_.cache.prefetch(candidates_[i + kPrefetchDistance].hash);
+    }
+    const Candidate& candidate = candidates_[i];
+    const bool is_new =
+        candidate.end_tokens > request.stores.counted_tokens && candidate.end_tokens <= boundaries[candidate.ordinal];
+    if (context_.cache.find(candidate.key, candidate.hash) != kNoEntry) {
+      num_present_ += is_new ? 1 : 0;
+      continue;
+    }
+    // Only what stands between the device's own blocks and a load's has no source here, and nobody asks for it.
+    const bool is_left = leaves_to_device_ && candidate.is_kept_by_device &&
+                         context_.engine.carries_key(candidate.source, candidate.group,
+                                                     request.hashes.at_boundary(candidate.end_tokens));
+    if (candidate.source == kNullBlock || is_left) {
+      continue;
+    }
+    num_new_wants_ += is_new ? 1 : 0;
+    candidates_[kept++] = candidate;
+  }
+  candidates_.resize(kept);
+}
+
+StorePlanner::Outcome StorePlanner::reserve_and_commit(const RequestState& request, PlannedJob& job) {
+  if (candidates_.empty()) {
     return Outcome::kNothingNew;
+  }
+  wants_.clear();
+  for (const Candidate& candidate : candidates_) {
+    wants_.push_back(StoreWant{candidate.key, context_.class_of_group[candidate.group.value()],
+                               is_full(context_.geometry.group(candidate.group))});
   }
   reserved_.clear();
   if (!context_.cache.reserve(wants_, request.chain, reserved_)) {
     return Outcome::kNoRoom;
   }
   context_.metrics.planned_store_blocks += static_cast<std::int64_t>(wants_.size());
-  commit(job);
+  pinned_.clear();
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& candidate = candidates_[i];
+    job.blocks.push_back(JobBlock{candidate.group, candidate.source, reserved_[i], kNullBlock});
+    pinned_.push_back(candidate.source);
+    if (i + 1 == candidates_.size() || candidates_[i + 1].ordinal != candidate.ordinal) {
+      job.set_ends.push_back(static_cast<std::uint32_t>(job.blocks.size()));
+    }
+  }
+  context_.engine.pin(pinned_);
   return Outcome::kStored;
 }
 
-// Windows and states first: where one of them is gone, the long run of full attention is not looked at. In the set it
-// comes first all the same, so that it is published, and evicted, last.
-bool StorePlanner::collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
-                           bool waits) {
-  wants_.clear();
-  sources_.clear();
-  num_present_ = 0;
-  num_new_wants_ = 0;
-  if (!collect_groups(request, boundary_tokens, storable_tokens, waits, false)) {
-    return false;
-  }
-  const auto num_others = static_cast<std::ptrdiff_t>(wants_.size());
-  if (!collect_groups(request, boundary_tokens, storable_tokens, waits, true)) {
-    return false;
-  }
-  std::rotate(wants_.begin(), wants_.begin() + num_others, wants_.end());
-  std::rotate(sources_.begin(), sources_.begin() + num_others, sources_.end());
-  return true;
-}
-
-bool StorePlanner::collect_groups(const RequestState& request, std::int64_t boundary_tokens,
-                                  std::int64_t storable_tokens, bool waits, bool full_ones) {
-  for (std::uint32_t g = 0; g < context_.geometry.num_groups(); ++g) {
-    const GroupIndex group{g};
-    if (context_.geometry.offloadable(group) && is_full(context_.geometry.group(group)) == full_ones &&
-        !collect_group(request, group, wanted_range(request, group, boundary_tokens, storable_tokens, waits),
-                       boundary_tokens)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// What a lookup at the boundary must see as far as it is written; at least what a request resuming there needs. Full
-// attention goes on where the request's last stored set ended; a boundary that waits only counts what is new.
-BlockIndexRange StorePlanner::wanted_range(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
-                                           std::int64_t storable_tokens, bool waits) const {
+// What a lookup at the boundary must see as far as it is written; at least what a request resuming there needs.
+BlockIndexRange StorePlanner::wanted_range(GroupIndex group, std::int64_t boundary_tokens,
+                                           std::int64_t storable_tokens) const {
   const Geometry& geometry = context_.geometry;
   BlockIndexRange range = geometry.needs(group, boundary_tokens);
   const std::optional<LookupNeed> lookup = geometry.lookup_need(group, boundary_tokens);
@@ -174,48 +355,7 @@ BlockIndexRange StorePlanner::wanted_range(const RequestState& request, GroupInd
         range.empty() ? lookup->blocks.first_block : std::min(range.first_block, lookup->blocks.first_block);
     range.end_block = std::max(range.end_block, lookup->blocks.end_block);
   }
-  if (is_full(geometry.group(group))) {
-    const std::int64_t done_tokens = waits ? request.counted_tokens : request.stored_tokens;
-    range.first_block = std::max(range.first_block, done_tokens / geometry.span_tokens(group));
-  }
   return range;
-}
-
-// Between the device's own blocks and what the load brought nothing was written, whatever the table names there.
-BlockIndexRange StorePlanner::left_out_by_load(const RequestState& request, GroupIndex group) const {
-  const Geometry& geometry = context_.geometry;
-  return {request.loaded_from_tokens / geometry.span_tokens(group),
-          geometry.needs(group, request.admitted_tokens).first_block};
-}
-
-bool StorePlanner::collect_group(const RequestState& request, GroupIndex group, BlockIndexRange range,
-                                 std::int64_t boundary_tokens) {
-  const std::int64_t span = context_.geometry.span_tokens(group);
-  const bool prefix_closed = is_full(context_.geometry.group(group));
-  const bool align_state = is_align_state(context_.geometry.group(group));
-  const BlockIndexRange left_out = left_out_by_load(request, group);
-  const GroupTable table = align_state ? GroupTable{} : context_.engine.block_table(request.id, group);
-  for (std::int64_t i = range.first_block; i < range.end_block; ++i) {
-    const std::int64_t end_tokens = align_state ? boundary_tokens : (i + 1) * span;
-    const OffloadKey key =
-        make_offload_key(request.hashes.at_boundary(end_tokens), group, context_.namespace_fingerprint);
-    const bool is_new = end_tokens > request.counted_tokens && end_tokens <= boundary_tokens;
-    if (context_.cache.find(key, hash_of(key)) != kNoEntry) {
-      num_present_ += is_new ? 1 : 0;
-      continue;
-    }
-    const auto index = static_cast<std::size_t>(i);
-    const bool readable = index < table.size() && (i < left_out.first_block || i >= left_out.end_block);
-    const BlockId positional = readable ? table[index] : kNullBlock;
-    const BlockId source = align_state ? handed_off(request, group, boundary_tokens) : positional;
-    if (source == kNullBlock) {
-      return false;
-    }
-    num_new_wants_ += is_new ? 1 : 0;
-    wants_.push_back(StoreWant{key, context_.class_of_group[group.value()], prefix_closed});
-    sources_.push_back(JobBlock{group, source, kNoEntry});
-  }
-  return true;
 }
 
 BlockId StorePlanner::handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens) {
@@ -225,15 +365,8 @@ BlockId StorePlanner::handed_off(const RequestState& request, GroupIndex group, 
   return found == request.hand_offs.end() ? kNullBlock : found->block;
 }
 
-void StorePlanner::commit(PlannedJob& job) {
-  pinned_.clear();
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    sources_[i].entry = reserved_[i];
-    pinned_.push_back(sources_[i].block);
-  }
-  context_.engine.pin(pinned_);
-  job.blocks.insert(job.blocks.end(), sources_.begin(), sources_.end());
-  job.set_ends.push_back(static_cast<std::uint32_t>(job.blocks.size()));
+OffloadKey StorePlanner::key_at(const RequestState& request, GroupIndex group, std::int64_t end_tokens) const {
+  return make_offload_key(request.hashes.at_boundary(end_tokens), group, context_.namespace_fingerprint);
 }
 
 }  // namespace hostkv

@@ -2,6 +2,7 @@
 #define HOSTKV_CONNECTOR_STORE_PLANNER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "connector/job_table.h"
@@ -13,16 +14,23 @@
 
 namespace hostkv {
 
-// Eager stores: which blocks of a request go to the host now.
+// Which blocks of a request go to the host now.
 //
 // The unit is a boundary set: the blocks of all groups that a request resuming at the boundary needs. Its missing
 // blocks get slots together or not at all (R2, R20); what is stored or on the way already is left alone and not
-// refreshed: a device hit must not make the host a mirror of the device. Recurrent align states come from hand-offs
-// only, never from a table by position; other groups' tables are read by position. Keys are captured here (R8).
+// refreshed: a device hit must not make the host a mirror of the device. Boundaries are the scheduler blocks, or, where
+// recurrent align states are kept, those at which a state was handed off; such a state comes from its hand-off only,
+// never from a table by position. Other groups' tables are read by position, the block that a boundary lies inside of
+// included: it is stored under that boundary's key. Keys are captured here (R8).
 //
-// Thread-safety: one thread. Ownership: borrows everything. Cost: proportional to the blocks behind the request's
-// cursor; after a set that found no room the next try waits until the backlog has doubled. Metrics: what is stored is
-// counted per set, what is present or finds no room once a block and admission.
+// With leave_to_device() what the device keeps under its own key is left out: the victim planner takes it when the
+// device is about to drop it.
+//
+// Thread-safety: one thread. Ownership: borrows everything; keeps scratch memory. Cost: proportional to the blocks
+// behind the request's cursor, planned together where they fit together; after a set that found no room the next try
+// waits until the backlog has doubled. What evictions took out of a chain is looked for again when the chain has
+// doubled and at its end: a constant number of probes a block. Metrics: what is stored is counted per set, what is
+// present or finds no room once a block and admission.
 class StorePlanner {
  public:
   struct Context {
@@ -33,45 +41,86 @@ class StorePlanner {
     std::uint64_t namespace_fingerprint = 0;
     std::vector<std::uint32_t> class_of_group;  // [num_groups]
   };
+  // kEnd: the request computes nothing any more.
+  enum class Moment : std::uint8_t { kStep, kEnd };
 
   explicit StorePlanner(Context context);
 
-  // False: plan() would find no boundary to try; what most steps of a decoding request answer. O(1).
-  [[nodiscard]] bool may_plan(const RequestState& request, std::int64_t storable_tokens) const;
+  void leave_to_device(bool leave) { leaves_to_device_ = leave; }
+
+  // False: plan() would find nothing to try; what most steps of a decoding request answer. O(1).
+  [[nodiscard]] bool may_plan(const RequestState& request, std::int64_t storable_tokens, Moment moment) const;
   // Appends the boundary sets of `request` that end at or before `storable_tokens` (positions written by a forward,
   // this step included).
-  void plan(RequestState& request, std::int64_t storable_tokens, PlannedJob& job);
+  void plan(RequestState& request, std::int64_t storable_tokens, Moment moment, PlannedJob& job);
 
  private:
-  enum class Outcome : std::uint8_t { kStored, kNothingNew, kUnstorable, kNoRoom, kWaits };
+  enum class Outcome : std::uint8_t { kStored, kNothingNew, kNoRoom };
+  struct Candidate {
+    OffloadKey key;
+    std::uint64_t hash = 0;
+    std::int64_t end_tokens = 0;  // of the key
+    std::uint32_t ordinal = 0;    // of its set among those that are tried together
+    GroupIndex group;
+    BlockId source;
+    bool is_kept_by_device = false;  // if the device has the key
+  };
 
-  [[nodiscard]] std::vector<std::int64_t> boundaries_to_try(const RequestState& request,
-                                                            std::int64_t storable_tokens) const;
-  Outcome try_boundary(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
-                       PlannedJob& job);
-  void settle(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, Outcome outcome);
-  bool collect(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, bool waits);
-  bool collect_groups(const RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens,
-                      bool waits, bool full_ones);
-  bool collect_group(const RequestState& request, GroupIndex group, BlockIndexRange range,
-                     std::int64_t boundary_tokens);
-  [[nodiscard]] BlockIndexRange wanted_range(const RequestState& request, GroupIndex group,
-                                             std::int64_t boundary_tokens, std::int64_t storable_tokens,
-                                             bool waits) const;
-  [[nodiscard]] BlockIndexRange left_out_by_load(const RequestState& request, GroupIndex group) const;
+  // A group's table, and what of it stands between the device's own blocks and a load's: never written.
+  struct Source {
+    GroupTable table;
+    BlockIndexRange left_out;
+    [[nodiscard]] BlockId at(std::int64_t index) const {
+      const bool readable = index < std::ssize(table) && (index < left_out.first_block || index >= left_out.end_block);
+      return readable ? table[static_cast<std::size_t>(index)] : kNullBlock;
+    }
+  };
+
+  void read_tables(const RequestState& request);
+  [[nodiscard]] bool must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const;
+  void find_boundaries(const RequestState& request, std::int64_t storable_tokens);
+  void drop_unstorable(const RequestState& request, std::int64_t storable_tokens);
+  [[nodiscard]] bool is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
+                                 std::int64_t storable_tokens) const;
+  void plan_boundaries(RequestState& request, std::int64_t storable_tokens, PlannedJob& job);
+  Outcome try_sets(RequestState& request, std::span<const std::int64_t> boundaries, std::int64_t storable_tokens,
+                   PlannedJob& job);
+  void plan_one(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, PlannedJob& job);
+  void book_no_room(RequestState& request, std::int64_t boundary_tokens);
+  void book_stored(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens);
+
+  void collect(const RequestState& request, std::span<const std::int64_t> boundaries, std::int64_t storable_tokens,
+               std::int64_t done_tokens);
+  void collect_full(const RequestState& request, GroupIndex group, std::span<const std::int64_t> boundaries,
+                    std::int64_t storable_tokens, std::int64_t done_tokens);
+  void collect_other(const RequestState& request, GroupIndex group, std::span<const std::int64_t> boundaries,
+                     std::int64_t storable_tokens);
+  void add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
+                     BlockId source, bool is_kept_by_device);
+  void keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries);
+  Outcome reserve_and_commit(const RequestState& request, PlannedJob& job);
+
+  [[nodiscard]] BlockIndexRange wanted_range(GroupIndex group, std::int64_t boundary_tokens,
+                                             std::int64_t storable_tokens) const;
   [[nodiscard]] static BlockId handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens);
-  void commit(PlannedJob& job);
+  [[nodiscard]] OffloadKey key_at(const RequestState& request, GroupIndex group, std::int64_t end_tokens) const;
 
   Context context_;
   bool can_store_;
+  bool leaves_to_device_ = false;
   bool has_align_states_ = false;
   std::int64_t max_drop_tokens_ = 0;  // how far behind a boundary a lookup may look
-  // The set being built.
+  std::vector<GroupIndex> full_groups_;
+  std::vector<GroupIndex> other_groups_;
+  // Of the call.
+  std::vector<Source> sources_;  // [num_groups]; empty for align states
+  bool from_start_ = false;      // the next set looks at all of its full-attention blocks again
+  std::vector<std::int64_t> boundaries_;
+  std::vector<Candidate> candidates_;
   std::vector<StoreWant> wants_;
-  std::vector<JobBlock> sources_;  // entry filled in by commit
   std::vector<EntryId> reserved_;
   std::vector<BlockId> pinned_;
-  std::int64_t num_present_ = 0;    // of the set, not counted yet
+  std::int64_t num_present_ = 0;    // not counted yet
   std::int64_t num_new_wants_ = 0;  // of the wants those that were not counted yet
 };
 

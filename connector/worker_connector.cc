@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "connector/coarse_geometry.h"
+#include "connector/working_geometry.h"
 #include "hostkv/host_backend.h"
 
 namespace hostkv {
@@ -45,11 +45,11 @@ Result<std::unique_ptr<WorkerConnector>> WorkerConnector::create(Geometry geomet
     }
     backend = std::move(*host);
   }
-  Result<Geometry> coarse = coarse_geometry(geometry);
-  if (!coarse) {
-    return error(std::move(coarse.error()));
+  Result<Geometry> working = working_geometry(geometry, options.boundaries);
+  if (!working) {
+    return error(std::move(working.error()));
   }
-  return std::make_unique<WorkerConnectorImpl>(std::move(*coarse), std::move(options), spec, std::move(backend));
+  return std::make_unique<WorkerConnectorImpl>(std::move(*working), std::move(options), spec, std::move(backend));
 }
 
 WorkerConnectorImpl::WorkerConnectorImpl(Geometry geometry, ConnectorOptions options, WorkerSpec spec,

@@ -62,7 +62,7 @@ class EngineBlocks {
   virtual void pin(std::span<const BlockId> blocks) = 0;
   // Undoes pin(); a block of no owner goes back to the free queue, the first of the list to be evicted first.
   virtual void unpin(std::span<const BlockId> blocks) = 0;
-  // The request's current table of one group. The span is read before the next call and not kept. Empty for an unknown
+  // The request's current table of one group; it stays until the SchedulerConnector call ends. Empty for an unknown
   // request.
   [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
 
@@ -190,7 +190,8 @@ class SchedulerConnector {
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
   virtual Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) = 0;
 
-  // Keeps the first `num_hashes` and forgets the others: a session that went back. More than there are: nothing changes.
+  // Keeps the first `num_hashes` and forgets the others: a session that went back. More than there are: nothing
+  // changes.
   virtual Status truncate_block_hashes(RequestId id, std::int64_t num_hashes) = 0;
 
   // The longest boundary behind the local (device) hit for which every group can be assembled from the host and from
@@ -203,8 +204,7 @@ class SchedulerConnector {
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]. num_external_tokens is
   // the promised number or fewer (a load is planned, its targets pinned) or 0 (the promise is dropped). A load to a
   // boundary that cannot be assembled (any more) ends at once, with an outcome of kUnavailable. kInvalidArgument: more
-  // than was promised, a boundary that is no multiple of the hash block, a table without a block where the load needs
-  // one.
+  // than was promised, a table without a block where the load needs one.
   virtual Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
                                      std::int64_t num_external_tokens) = 0;
   // Drops the promise, if there is one. A no-op otherwise.

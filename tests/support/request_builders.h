@@ -9,8 +9,8 @@
 #include <span>
 #include <utility>
 
-#include "connector/coarse_geometry.h"
 #include "connector/request_state.h"
+#include "connector/working_geometry.h"
 #include "tests/support/cache_helpers.h"
 #include "tests/support/geometry_builders.h"
 
@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kTestNamespace = 42;
 
 // As both sides of the connector resolve it.
 inline Geometry coarse(GeometrySpec spec) {
-  Result<Geometry> made = coarse_geometry(resolved(std::move(spec)));
+  Result<Geometry> made = working_geometry(resolved(std::move(spec)), Boundaries::kCoarse);
   EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message());
   return made ? *std::move(made) : resolved({.groups = {full(1)}});
 }

@@ -17,7 +17,7 @@ class HostShelf {
       : geometry_(geometry),
         hashes_(hashes_of(geometry, 1, hashed_tokens)),
         cache_(lru_cache({64}, 4096)),
-        search_(geometry, cache_, kTestNamespace) {}
+        search_(geometry, cache_, nullptr, kTestNamespace) {}
 
   // Stores the group's keys that end at these boundaries.
   void put(std::uint32_t group, const std::set<std::int64_t>& boundaries) {
@@ -37,7 +37,7 @@ class HostShelf {
   }
 
   std::int64_t hit(std::int64_t num_tokens, std::int64_t num_local_tokens = 0) {
-    return search_.longest_boundary(hashes_, num_tokens, num_local_tokens);
+    return search_.longest_boundary(hashes_, num_tokens, num_local_tokens).boundary_tokens;
   }
 
   using Load = std::vector<std::pair<std::uint32_t, std::int64_t>>;  // group, block index

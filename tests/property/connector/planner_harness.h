@@ -60,7 +60,7 @@ class PlannerHarness {
   PlannerHarness(const Geometry& geometry, std::uint64_t num_slots)
       : geometry_(geometry),
         cache_(lru_cache(std::vector<std::uint32_t>(geometry.num_groups(), 1), num_slots)),
-        search_(geometry, cache_, kTestNamespace),
+        search_(geometry, cache_, nullptr, kTestNamespace),
         planner_(context()) {}
 
   // A text's prompt of so many tokens; every group's table is `table_blocks` fresh blocks long.
@@ -88,11 +88,12 @@ class PlannerHarness {
 
   // One step: the blocks planned now.
   std::vector<JobBlock> plan(RequestState& request, std::int64_t storable_tokens,
-                             std::vector<BoundaryHandOff> hand_offs = {}) {
+                             std::vector<BoundaryHandOff> hand_offs = {},
+                             StorePlanner::Moment moment = StorePlanner::Moment::kStep) {
     PlannedJob job{
         .id = JobId{1}, .epoch = 0, .request = request.id, .blocks = {}, .set_ends = {}, .merge = RankMerge(1)};
     request.hand_offs = std::move(hand_offs);
-    planner_.plan(request, storable_tokens, job);
+    planner_.plan(request, storable_tokens, moment, job);
     request.hand_offs.clear();
     EXPECT_EQ(job.blocks.empty(), job.set_ends.empty());
     EXPECT_TRUE(job.blocks.empty() || job.set_ends.back() == job.blocks.size());
@@ -118,7 +119,7 @@ class PlannerHarness {
   }
 
   std::int64_t hit(const HashChain& hashes, std::int64_t num_tokens) {
-    return search_.longest_boundary(hashes, num_tokens, 0);
+    return search_.longest_boundary(hashes, num_tokens, 0).boundary_tokens;
   }
   [[nodiscard]] bool holds(const HashChain& hashes, std::uint32_t group, std::int64_t boundary) const {
     return is_ready(cache_, key_at(hashes, GroupIndex{group}, boundary));

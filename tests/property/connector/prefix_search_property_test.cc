@@ -153,7 +153,7 @@ TEST(PrefixSearch, AgreesWithTryingEveryBoundaryOverRandomGeometriesAndCaches) {
     if (!fine) {
       continue;
     }
-    const Result<Geometry> geometry = coarse_geometry(*fine);
+    const Result<Geometry> geometry = working_geometry(*fine, Boundaries::kCoarse);
     if (!geometry) {
       ++refused;
       continue;

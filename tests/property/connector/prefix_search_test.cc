@@ -179,7 +179,7 @@ TEST(PrefixSearch, AModelWithAStateThatCannotBeFoundHasNoHits) {
 TEST(PrefixSearch, AGeometryWhoseBlocksEndAtNoHashIsRefused) {
   const Geometry geometry = resolved({.groups = {full(16), mamba(64, MambaMode::kAll)}});
   ASSERT_EQ(geometry.hash_block_tokens(), 64);
-  const Result<Geometry> refused = coarse_geometry(geometry);
+  const Result<Geometry> refused = working_geometry(geometry, Boundaries::kCoarse);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(refused.error().message().find("group 0"), std::string::npos) << refused.error().message();

@@ -122,7 +122,7 @@ Status RandomCalls::allocate() {
   if (request->loading) {
     return expect_code(rig_.connector->on_blocks_allocated(id, tables, external), StatusCode::kFailedPrecondition);
   }
-  if (external != 0 && external != promised) {
+  if (external > promised) {
     return expect_code(rig_.connector->on_blocks_allocated(id, tables, external), StatusCode::kInvalidArgument);
   }
   if (!request->admitted) {
@@ -130,12 +130,17 @@ Status RandomCalls::allocate() {
     request->computed = request->local;
     request->admitted_step = steps_;
   }
+  const std::int64_t planned = rig_.connector->metrics().planned_load_blocks;
   Status status =
       expect_code(rig_.connector->on_blocks_allocated(id, rig_.engine.tables(id), external), StatusCode::kOk);
-  request->admitted = true;
+  const bool is_planned = rig_.connector->metrics().planned_load_blocks > planned;
+  EXPECT_TRUE(is_planned || external == 0 || external < promised) << "R4: what was promised can be loaded";
+  request->admitted = is_planned || external == 0;
   request->promised = 0;
-  if (external > 0) {
+  if (is_planned) {
     plan_load(id, external);
+  } else if (external > 0) {  // fewer tokens, at a boundary that some window lacks
+    outcomes_.emplace_back(id.value(), StatusCode::kUnavailable);
   }
   return status;
 }

@@ -137,7 +137,7 @@ TEST(StorePlanner, StoresWhatALookupWantsAtEveryBoundaryOverRandomGeometries) {
   for (std::uint64_t round = 0; round < test_rounds(3'000); ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
     const Result<Geometry> fine = Geometry::resolve(random_spec(random));
-    const Result<Geometry> geometry = fine ? coarse_geometry(*fine) : fine;
+    const Result<Geometry> geometry = fine ? working_geometry(*fine, Boundaries::kCoarse) : fine;
     if (!geometry || geometry->scheduler_block_tokens() > 200 || !offloads_anything(*geometry)) {
       continue;
     }

@@ -72,7 +72,11 @@ TEST(Options, TakeBothEndsOfEachRangeAndNothingBeyond) {
   }
   EXPECT_EQ(taken("{\"cache_namespace\": \"" + std::string(256, 'n') + "\"}").cache_namespace.size(), 256U);
   expect_refused("{\"cache_namespace\": \"" + std::string(257, 'n') + "\"}", {"257 bytes", "at most 256 bytes"});
-  expect_refused("{\"store_mode\": \"lazy\"}", {"store_mode", "lazy", "allowed: eager"});
+  EXPECT_EQ(taken("{\"store_mode\": \"lazy\"}").store_mode, StoreMode::kLazy);
+  EXPECT_EQ(taken("{\"boundaries\": \"coarse\"}").boundaries, Boundaries::kCoarse);
+  expect_refused("{\"store_mode\": \"lasy\"}",
+                 {"store_mode", "lasy", "allowed: eager, lazy", "did you mean \"lazy\"?"});
+  expect_refused("{\"boundaries\": \"blocks\"}", {"boundaries", "blocks", "allowed: fine, coarse"});
   expect_refused("{\"eviction_policy\": \"arc\"}", {"eviction_policy", "arc", "allowed: lru"});
 }
 
@@ -81,6 +85,8 @@ TEST(Options, RefuseValuesOfAnotherType) {
       {"cpu_bytes_to_use", {"1.5", "true", "null", "[1]", "{}", "\"much\"", "\"\""}},
       {"cpu_bytes_to_use_per_rank", {"1.5", "true", "[1]", "{\"a\": 1}", "\"much\""}},
       {"store_mode", {"1", "null", "true", "[\"eager\"]"}},
+      {"lazy_offload", {"1", "\"true\"", "[true]"}},
+      {"boundaries", {"1", "null", "true", "[\"fine\"]"}},
       {"eviction_policy", {"1", "null", "true"}},
       {"copy_threads", {"1.5", "\"2\"", "null", "true", "2.0"}},
       {"transfer_timeout_seconds", {"\"30\"", "null", "true"}},
@@ -91,6 +97,15 @@ TEST(Options, RefuseValuesOfAnotherType) {
       expect_refused("{\"" + name + "\": " + value + "}", {name});
     }
   }
+}
+
+TEST(Options, LazyOffloadIsAnotherNameOfTheStoreMode) {
+  EXPECT_EQ(taken("{\"lazy_offload\": true}").store_mode, StoreMode::kLazy);
+  EXPECT_EQ(taken("{\"lazy_offload\": false}").store_mode, StoreMode::kEager);
+  EXPECT_EQ(taken("{\"lazy_offload\": null}").store_mode, StoreMode::kEager);
+  EXPECT_EQ(taken("{\"lazy_offload\": true, \"store_mode\": \"lazy\"}").store_mode, StoreMode::kLazy);
+  expect_refused("{\"lazy_offload\": true, \"store_mode\": \"eager\"}", {"lazy_offload is true", "\"eager\""});
+  expect_refused("{\"store_mode\": \"lazy\", \"lazy_offload\": false}", {"lazy_offload is false", "\"lazy\""});
 }
 
 TEST(Options, NameTheNearestOptionForAnUnknownOne) {

@@ -69,10 +69,10 @@ TEST_F(SchedulerOrder, ArgumentsOutsideTheirRangeAreRefused) {
   expect_refused(invalid, "multiple of 4", [&] { return match(2, 17, 20); });
   expect_refused(invalid, "multiple of 4", [&] { return match(2, 17, -4); });
   expect_refused(invalid, "0 local tokens of 0", [&] { return match(2, 0, 0); });
-  expect_refused(invalid, "0 were promised", [&] { return rig_.allocate(2, 17, 16); });
+  expect_refused(invalid, "0 .. 0 are allowed", [&] { return rig_.allocate(2, 17, 16); });
   ASSERT_EQ(rig_.match(2, 17), 16);
-  expect_refused(invalid, "16 were promised", [&] { return rig_.allocate(2, 17, 12); });
-  expect_refused(invalid, "16 were promised", [&] { return rig_.allocate(2, 17, -16); });
+  expect_refused(invalid, "0 .. 16 are allowed", [&] { return rig_.allocate(2, 17, 17); });
+  expect_refused(invalid, "0 .. 16 are allowed", [&] { return rig_.allocate(2, 17, -16); });
   expect_refused(invalid, "tables of 0 groups",
                  [&] { return rig_.connector->on_blocks_allocated(RequestId{2}, {}, 16); });
   expect_refused(invalid, "no block at index 3", [&] { return rig_.allocate(2, 12, 16); });

@@ -1,7 +1,8 @@
-#ifndef HOSTKV_CONNECTOR_COARSE_GEOMETRY_H_
-#define HOSTKV_CONNECTOR_COARSE_GEOMETRY_H_
+#ifndef HOSTKV_CONNECTOR_WORKING_GEOMETRY_H_
+#define HOSTKV_CONNECTOR_WORKING_GEOMETRY_H_
 
 #include "hostkv/geometry.h"
+#include "hostkv/options.h"
 
 namespace hostkv {
 
@@ -10,14 +11,14 @@ namespace hostkv {
 // hits: half a hit would be wrong tokens.
 bool host_can_serve(const Geometry& geometry);
 
-// The geometry that both sides of the connector work with: boundaries on the scheduler block, whatever finer ones the
-// engine has. Both sides derive it from the engine's geometry, so that their fingerprints agree. kInvalidArgument:
-// blocks of a group end where no prefix hash does.
-Result<Geometry> coarse_geometry(const Geometry& geometry);
+// The geometry that both sides of the connector work with: the engine's, with boundaries on the scheduler block where
+// the option says coarse. Both sides derive it from the engine's geometry. kInvalidArgument: blocks of a group end
+// where no prefix hash does.
+Result<Geometry> working_geometry(const Geometry& geometry, Boundaries boundaries);
 
 // TP x PP x PCP must be the number of workers; DCP ranks are TP ranks. kInvalidArgument otherwise.
 Status check_num_ranks(const Geometry& geometry, std::int64_t num_ranks);
 
 }  // namespace hostkv
 
-#endif  // HOSTKV_CONNECTOR_COARSE_GEOMETRY_H_
+#endif  // HOSTKV_CONNECTOR_WORKING_GEOMETRY_H_

@@ -1,4 +1,4 @@
-#include "connector/coarse_geometry.h"
+#include "connector/working_geometry.h"
 
 #include <string>
 #include <utility>
@@ -42,13 +42,13 @@ bool host_can_serve(const Geometry& geometry) {
   return some_group_moves;
 }
 
-Result<Geometry> coarse_geometry(const Geometry& geometry) {
+Result<Geometry> working_geometry(const Geometry& geometry, Boundaries boundaries) {
   if (Status status = check_blocks_end_at_hashes(geometry); !status.ok()) {
     return error(std::move(status));
   }
   GeometrySpec spec = geometry.spec();
   spec.hash_block_tokens = geometry.hash_block_tokens();
-  spec.fine_hits = false;
+  spec.fine_hits = geometry.fine_hits() && boundaries == Boundaries::kFine;
   return Geometry::resolve(std::move(spec));
 }
 

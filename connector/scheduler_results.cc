@@ -1,0 +1,228 @@
+// The part of the scheduler side that hears how copies ended.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "connector/scheduler_connector.h"
+
+namespace hostkv {
+namespace {
+
+bool names_only_blocks_of(const PlannedJob& job, const std::vector<FailedBlock>& failed) {
+  std::vector<FailedBlock> blocks;
+  blocks.reserve(job.blocks.size());
+  for (const JobBlock& block : job.blocks) {
+    blocks.push_back(FailedBlock{block.group, block.block});
+  }
+  std::ranges::sort(blocks);
+  return std::ranges::all_of(failed,
+                             [&](const FailedBlock& named) { return std::ranges::binary_search(blocks, named); });
+}
+
+// A failure is never success (R11): a rank that names blocks beside kOk, or blocks that the job does not have, has
+// failed all of it.
+JobResult taken_seriously(JobResult result, const PlannedJob& job) {
+  if (result.status == StatusCode::kOk && !result.failed.empty()) {
+    result.status = StatusCode::kInternal;
+    result.failed.clear();
+  }
+  if (!result.failed.empty() && !names_only_blocks_of(job, result.failed)) {
+    result.failed.clear();
+  }
+  return result;
+}
+
+}  // namespace
+
+void SchedulerConnectorImpl::on_worker_results(std::span<const JobResult> results) {
+  for (const JobResult& result : results) {
+    const auto at = jobs_.find(result.job);
+    if (at == jobs_.end() || !at->second.sent || at->second.epoch != result.epoch ||
+        !at->second.merge.add(taken_seriously(result, at->second))) {
+      ++metrics_.ignored_results;
+      continue;
+    }
+    if (at->second.merge.complete()) {
+      finish_job(at->second);
+      jobs_.erase(at);
+    }
+  }
+}
+
+void SchedulerConnectorImpl::finish_job(PlannedJob& job) {
+  if (job.epoch != epoch_) {
+    abandon_job(job, StatusCode::kCanceled);  // of before a reset: its bytes may be of other weights
+  } else if (job.direction == Direction::kStore) {
+    finish_store(job);
+  } else {
+    finish_load(job);
+  }
+}
+
+// A set whose blocks did not all arrive on all ranks is not published at all; the others are. Tail first: a chain's
+// head is evicted last.
+void SchedulerConnectorImpl::finish_store(PlannedJob& job) {
+  std::vector<bool> bad(job.blocks.size(), false);
+  std::uint32_t begin = 0;
+  for (const std::uint32_t end : job.set_ends) {
+    const bool set_failed =
+        std::any_of(job.blocks.begin() + begin, job.blocks.begin() + end, [&](const JobBlock& block) {
+          return job.merge.failed(FailedBlock{block.group, block.block});
+        });
+    std::fill(bad.begin() + begin, bad.begin() + end, set_failed);
+    begin = end;
+  }
+  for (std::size_t i = job.blocks.size(); i > 0; --i) {
+    if (bad[i - 1]) {
+      pool_->cache.abort(job.blocks[i - 1].entry);
+      ++metrics_.dropped_failed_blocks;
+    } else {
+      pool_->cache.publish(job.blocks[i - 1].entry);
+      ++metrics_.stored_blocks;
+    }
+  }
+  release_device_pins(job);
+  if (const auto at = chains_.find(job.chain); at != chains_.end()) {
+    --at->second.jobs_in_flight;
+    order_chain(job.chain);
+  }
+}
+
+void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
+  const StatusCode status = job.merge.status();
+  RequestState* request = find_request(job.request);
+  if (status != StatusCode::kOk && job.direction == Direction::kDeviceCopy && request != nullptr) {
+    request->avoids_device = true;  // a retry cannot loop
+  }
+  for (std::size_t i = job.blocks.size(); i > 0; --i) {
+    const JobBlock& block = job.blocks[i - 1];
+    const bool failed = status != StatusCode::kOk && job.merge.failed(FailedBlock{block.group, block.block});
+    ++(failed ? metrics_.failed_load_blocks : metrics_.loaded_blocks);
+    if (block.entry == kNoEntry) {
+      continue;
+    }
+    if (failed) {
+      pool_->cache.drop(block.entry);  // never offered again until it is stored anew (R11, R12)
+    }
+    pool_->cache.unpin(block.entry);
+  }
+  release_device_pins(job);
+  end_load_job(job, status);
+}
+
+void SchedulerConnectorImpl::end_load_job(const PlannedJob& job, StatusCode status) {
+  const auto at = loads_.find(job.request);
+  Load& load = at->second;
+  load.status = load.status == StatusCode::kOk ? status : load.status;
+  if (--load.jobs_in_flight > 0) {
+    return;
+  }
+  outcomes_.push_back(LoadOutcome{job.request, load.status});
+  if (RequestState* request = find_request(job.request); request != nullptr) {
+    request->loading = false;
+    // After a failure, or a preemption meanwhile, the request looks up again.
+    request->admitted = request->admitted && load.status == StatusCode::kOk;
+  }
+  loads_.erase(at);
+}
+
+void SchedulerConnectorImpl::abandon_job(PlannedJob& job, StatusCode status) {
+  for (std::size_t i = job.blocks.size(); i > 0; --i) {
+    const EntryId entry = job.blocks[i - 1].entry;
+    if (job.direction == Direction::kStore) {
+      pool_->cache.abort(entry);
+      ++metrics_.dropped_reset_blocks;
+    } else if (entry != kNoEntry) {
+      pool_->cache.unpin(entry);
+    }
+  }
+  release_device_pins(job);
+  if (job.direction != Direction::kStore) {
+    end_load_job(job, status);
+  }
+}
+
+void SchedulerConnectorImpl::drop_unsent_jobs(StatusCode status) {
+  for (const JobId id : unsent_) {
+    abandon_job(jobs_.at(id), status);
+    jobs_.erase(id);
+  }
+  unsent_.clear();
+}
+
+// In one batch, the tail of the chain first: the engine evicts it first.
+void SchedulerConnectorImpl::release_device_pins(const PlannedJob& job) {
+  std::vector<BlockId> blocks;
+  blocks.reserve(job.blocks.size());
+  for (auto block = job.blocks.rbegin(); block != job.blocks.rend(); ++block) {
+    blocks.push_back(block->block);
+    if (block->source != kNullBlock) {
+      blocks.push_back(block->source);
+    }
+  }
+  if (job.of_victims) {
+    engine_.unpin_to_front(blocks);
+  } else {
+    engine_.unpin(blocks);
+  }
+  pinned_device_blocks_ -= std::ssize(blocks);
+}
+
+void SchedulerConnectorImpl::end_chain(std::uint32_t chain) {
+  if (const auto at = chains_.find(chain); at != chains_.end()) {
+    at->second.ended = true;
+    order_chain(chain);
+  }
+}
+
+// The steps of a long prompt were published one after the other, its head first. Once the chain is whole its blocks are
+// put in order: the tail goes first when room is needed.
+void SchedulerConnectorImpl::order_chain(std::uint32_t chain) {
+  const auto at = chains_.find(chain);
+  if (!at->second.ended || at->second.jobs_in_flight > 0) {
+    return;
+  }
+  const Chain& ended = at->second;
+  for (std::size_t i = ended.entries.size(); ended.num_jobs > 1 && i > 0; --i) {
+    if (pool_->cache.chain_of(ended.entries[i - 1]) == chain) {
+      pool_->cache.touch(ended.entries[i - 1]);
+    }
+  }
+  chains_.erase(at);
+}
+
+std::vector<LoadOutcome> SchedulerConnectorImpl::take_load_outcomes() {
+  return std::exchange(outcomes_, {});
+}
+
+Status SchedulerConnectorImpl::check_conservation() const {
+  if (!pool_) {
+    return {};
+  }
+  if (Status status = pool_->cache.check_conservation(); !status.ok()) {
+    return status;
+  }
+  std::int64_t device_pins = 0;
+  std::uint64_t stores = 0;
+  for (const auto& [id, job] : jobs_) {
+    device_pins += std::ssize(job.blocks) * (job.direction == Direction::kDeviceCopy ? 2 : 1);
+    stores += job.direction == Direction::kStore ? job.blocks.size() : 0;
+  }
+  for (const auto& [id, request] : requests_) {
+    device_pins += request.promise && request.promise->pins_device ? request.promise->num_device_blocks : 0;
+  }
+  if (device_pins != pinned_device_blocks_) {
+    return {StatusCode::kInternal, "R15: jobs and promises pin " + std::to_string(device_pins) +
+                                       " device blocks, booked " + std::to_string(pinned_device_blocks_)};
+  }
+  const SchedulerMetrics& m = metrics_;
+  const std::int64_t ended = m.stored_blocks + m.dropped_full_blocks + m.dropped_failed_blocks + m.dropped_reset_blocks;
+  if (m.planned_store_blocks != ended + static_cast<std::int64_t>(stores)) {
+    return {StatusCode::kInternal, "R24: planned " + std::to_string(m.planned_store_blocks) + " store blocks, ended " +
+                                       std::to_string(ended) + ", in flight " + std::to_string(stores)};
+  }
+  return {};
+}
+
+}  // namespace hostkv

@@ -1,0 +1,45 @@
+#ifndef HOSTKV_CONNECTOR_VICTIM_PLANNER_H_
+#define HOSTKV_CONNECTOR_VICTIM_PLANNER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "connector/job_table.h"
+#include "connector/store_planner.h"
+
+namespace hostkv {
+
+// Lazy stores: what the device is about to drop goes to the host first.
+//
+// The head of the engine's free queue is walked when the engine has handed out a part of what was walked before, so
+// that the walk costs a constant number of looks a handed-out block. What is neither stored nor on the way is planned,
+// each block a set of its own: its chain is held together by device and host as a whole. At most half of the free
+// blocks are pinned at a time.
+//
+// Thread-safety: one thread. Ownership: borrows everything; keeps scratch memory. Failure: none; what finds no slot is
+// counted as dropped, once a walk.
+class VictimPlanner {
+ public:
+  explicit VictimPlanner(StorePlanner::Context context);
+
+  // Appends what must be saved now.
+  void plan(PlannedJob& job);
+
+ private:
+  [[nodiscard]] bool is_due();
+  void save(const CachedBlock& victim, PlannedJob& job);
+
+  StorePlanner::Context context_;
+  bool can_store_;
+  std::uint64_t last_handed_out_ = 0;    // at the last call
+  std::uint64_t walked_handed_out_ = 0;  // at the last walk
+  std::int64_t walked_free_ = 0;
+  std::uint64_t most_a_step_ = 0;  // blocks handed out between two calls, at most
+  std::int64_t horizon_blocks_ = 0;
+  bool is_unfinished_ = true;  // the last walk could not save all, or there was none
+  std::vector<CachedBlock> victims_;
+};
+
+}  // namespace hostkv
+
+#endif  // HOSTKV_CONNECTOR_VICTIM_PLANNER_H_
