@@ -123,7 +123,7 @@ std::vector<Arrangement> arrangements_of(std::size_t num_keys) {
     std::mt19937 random(seed);
     Arrangement deal{fmt::format("dealt between device and host, seed {}", seed), {}};
     for (std::size_t i = 0; i < num_keys; ++i) {
-      const std::uint32_t draw = random() % 5;
+      const auto draw = random() % 5;
       deal.sides.push_back(draw < 2 ? Side::kDevice : draw < 4 ? Side::kHost : Side::kBoth);
     }
     all.push_back(std::move(deal));
