@@ -15,10 +15,11 @@ OffloadCache::OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint6
       policy_(std::move(policy)),
       entry_of_slot_(num_slabs * slots_.max_slots_per_slab(), kNoEntry) {}
 
-bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved) {
+bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved,
+                           bool urgent) {
   const std::size_t before = reserved.size();
   for (const StoreWant& want : wants) {
-    const std::optional<SlotId> slot = acquire_slot(want.size_class, chain);
+    const std::optional<SlotId> slot = acquire_slot(want.size_class, chain, urgent);
     if (!slot) {
       for (std::size_t i = reserved.size(); i > before; --i) {
         abort(reserved[i - 1]);
@@ -104,23 +105,27 @@ void OffloadCache::clear() {
   }
 }
 
-std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain) {
-  if (std::optional<SlotId> slot = slots_.allocate(size_class)) {
-    return slot;
+// The reserve is the last resort of an urgent set: as long as something can be evicted it stays whole. A slab that goes
+// for another set refills it first, so more than one may have to go.
+std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent) {
+  std::optional<SlotId> slot = slots_.allocate(size_class);
+  if (!slot && evict_oldest_slab(size_class, chain)) {
+    slot = slots_.allocate(size_class, urgent);
   }
-  if (evict_oldest_slab(size_class, chain)) {
-    return slots_.allocate(size_class);
+  if (!slot) {
+    slot = evict_and_reuse(size_class, chain);
   }
-  if (std::optional<SlotId> slot = evict_and_reuse(size_class, chain)) {
-    return slot;
+  while (!slot && evict_any_slab(size_class, chain)) {
+    slot = slots_.allocate(size_class, urgent);
   }
-  return evict_any_slab(size_class, chain) ? slots_.allocate(size_class) : std::nullopt;
+  return slot || !urgent ? slot : slots_.allocate(size_class, urgent);
 }
 
-// The slab of the oldest block of all, where that block has another size.
+// The slab of the oldest block of all, where that block has another size or the reserve wants a slab.
 bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain) {
   const EntryId oldest = policy_->victim();
-  if (oldest == kNoEntry || class_of(oldest) == size_class || !may_evict_slab(slab_of(slot(oldest)), chain)) {
+  if (oldest == kNoEntry || (class_of(oldest) == size_class && !slots_.reserve_is_short()) ||
+      !may_evict_slab(slab_of(slot(oldest)), chain)) {
     return false;
   }
   evict_slab(slab_of(slot(oldest)));
@@ -161,7 +166,7 @@ bool OffloadCache::evict_any_slab(std::uint32_t size_class, std::uint32_t chain)
 
 bool OffloadCache::may_evict(EntryId id, std::uint32_t chain) const {
   const IndexEntry& entry = index_.entry(id);
-  return is_candidate(id) && !(entry.prefix_closed && entry.chain == chain);
+  return is_candidate(id) && !(entry.prefix_closed && entry.chain == chain && chain != kNoChain);
 }
 
 bool OffloadCache::may_evict_slab(std::uint64_t slab, std::uint32_t chain) const {

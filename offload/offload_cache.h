@@ -34,6 +34,7 @@ struct StoreWant {
 class OffloadCache {
  public:
   static constexpr int kMaxPassedOver = 1024;
+  static constexpr std::uint32_t kNoChain = 0;
 
   OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
                std::unique_ptr<EvictionPolicy> policy);
@@ -46,8 +47,13 @@ class OffloadCache {
 
   // Slots for all wants or for none, evicting what is least worth keeping. No want's key may be known already. Appends
   // the entries to `reserved` in order. A chain never evicts its own prefix-closed blocks: it would keep its end and
-  // lose its head. Victims that cannot go are passed over, up to kMaxPassedOver of them a slot.
-  bool reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved);
+  // lose its head. kNoChain protects nothing. Victims that cannot go are passed over, up to kMaxPassedOver of them a
+  // slot. `urgent`: where nothing can be evicted it takes from the reserve.
+  bool reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved,
+               bool urgent = false);
+  // So many slabs are kept free for urgent sets, for what comes once and cannot wait while everything else is pinned.
+  // Once used they are won back from the oldest blocks as others are stored. REQUIRES: fewer than there are. 0: none.
+  void set_reserved_slabs(std::uint64_t num_slabs) { slots_.set_reserved_slabs(num_slabs); }
   // The bytes are there on every rank. Call it tail first: the last one published is the last to be evicted.
   void publish(EntryId id);
   // The bytes will never be there.
@@ -74,7 +80,7 @@ class OffloadCache {
   [[nodiscard]] Status check_conservation() const;
 
  private:
-  std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain);
+  std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent);
   [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
   [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
   bool evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain);

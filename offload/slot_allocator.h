@@ -13,8 +13,10 @@ namespace hostkv {
 // common stock when its last slot is freed, so that memory moves between sizes as demand moves. Numbers only: no
 // address, the same on every rank.
 //
-// Thread-safety: one thread. Cost: O(1) per call. Failure: allocate() answers nullopt when neither a slot nor a slab is
-// free.
+// The last reserved_slabs() free slabs are taken by urgent calls only; a slab that becomes empty refills them first.
+//
+// Thread-safety: one thread. Cost: O(1) per call. Failure: allocate() answers nullopt when neither a slot nor a slab
+// that it may take is free.
 class SlotAllocator {
  public:
   static constexpr std::uint32_t kNoClass = 0xFFFFFFFFU;
@@ -22,8 +24,12 @@ class SlotAllocator {
   // slots_per_slab: [num_size_classes], each 1 .. 65536.
   SlotAllocator(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs);
 
-  std::optional<SlotId> allocate(std::uint32_t size_class);
+  std::optional<SlotId> allocate(std::uint32_t size_class, bool urgent = false);
   void free(SlotId slot);
+
+  void set_reserved_slabs(std::uint64_t num_slabs) { reserved_slabs_ = num_slabs; }
+  // Fewer slabs are free than are reserved.
+  [[nodiscard]] bool reserve_is_short() const { return free_slabs_.size() < reserved_slabs_; }
 
   [[nodiscard]] std::uint32_t num_size_classes() const { return static_cast<std::uint32_t>(slots_per_slab_.size()); }
   [[nodiscard]] std::uint32_t slots_per_slab(std::uint32_t size_class) const { return slots_per_slab_[size_class]; }
@@ -51,6 +57,7 @@ class SlotAllocator {
   std::vector<std::uint64_t> free_slabs_;                  // stack, lowest number on top at first
   std::vector<std::vector<std::uint64_t>> partial_slabs_;  // [size class]: slabs with a free and a used slot
   std::uint64_t num_used_slots_ = 0;
+  std::uint64_t reserved_slabs_ = 0;
 };
 
 }  // namespace hostkv

@@ -41,9 +41,9 @@ inline StoreWant want_of(std::uint64_t number, std::uint32_t size_class = 0, boo
 
 // The entries in order; empty where the set found no room.
 inline std::vector<EntryId> reserve_all(OffloadCache& cache, const std::vector<StoreWant>& wants,
-                                        std::uint32_t chain = kSomeChain) {
+                                        std::uint32_t chain = kSomeChain, bool urgent = false) {
   std::vector<EntryId> reserved;
-  const bool done = cache.reserve(wants, chain, reserved);
+  const bool done = cache.reserve(wants, chain, reserved, urgent);
   EXPECT_EQ(reserved.size(), done ? wants.size() : 0U);
   return reserved;
 }

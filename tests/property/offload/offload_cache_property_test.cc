@@ -28,10 +28,13 @@ struct Block {
 // Blocks by number; `oldest_first` are those that may be evicted, `orphans` are without a key until their last unpin.
 class CacheModel {
  public:
-  CacheModel(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs)
+  CacheModel(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs, std::uint64_t reserved_slabs)
       : slots_per_slab_(slots_per_slab),
         num_slabs_(num_slabs),
-        cache_(lru_cache(std::move(slots_per_slab), num_slabs)) {}
+        reserved_slabs_(reserved_slabs),
+        cache_(lru_cache(std::move(slots_per_slab), num_slabs)) {
+    cache_.set_reserved_slabs(reserved_slabs);
+  }
 
   void step(Random& random) {
     switch (pick(random, 0, 9)) {
@@ -84,6 +87,7 @@ class CacheModel {
   [[nodiscard]] std::uint64_t num_evictions() const { return cache_.num_evictions(); }
   [[nodiscard]] std::uint64_t num_failures() const { return num_failures_; }
   [[nodiscard]] std::uint64_t num_stolen_slabs() const { return num_stolen_slabs_; }
+  [[nodiscard]] std::uint64_t num_from_reserve() const { return num_from_reserve_; }
 
  private:
   using Numbers = std::vector<std::uint64_t>;
@@ -99,7 +103,8 @@ class CacheModel {
   }
 
   void reserve(Random& random) {
-    const auto chain = static_cast<std::uint32_t>(pick(random, 1, 3));
+    const auto chain = static_cast<std::uint32_t>(pick(random, 0, 3));
+    const bool urgent = one_in(random, 3);
     std::vector<StoreWant> wants;
     std::map<std::uint64_t, Block> wanted;
     for (std::int64_t i = pick(random, 1, 4); i > 0; --i) {
@@ -112,8 +117,10 @@ class CacheModel {
       }
     }
     std::vector<EntryId> reserved;
-    const bool done = cache_.reserve(wants, chain, reserved);
-    forget_evicted(chain, wants, done);
+    const std::uint64_t free_before = num_free_slabs();
+    const bool done = cache_.reserve(wants, chain, reserved, urgent);
+    check_reserve(free_before, urgent);
+    forget_evicted(Call{chain, wants.size(), urgent, done, free_before}, wants);
     ASSERT_EQ(reserved.size(), done ? wants.size() : 0U);
     for (std::size_t i = 0; done && i < wants.size(); ++i) {
       for (auto& [number, block] : wanted) {
@@ -126,21 +133,42 @@ class CacheModel {
     num_failures_ += done ? 0U : 1U;
   }
 
+  struct Call {
+    std::uint32_t chain = 0;
+    std::size_t num_wants = 0;
+    bool urgent = false;
+    bool done = false;
+    std::uint64_t free_slabs_before = 0;
+  };
+
+  [[nodiscard]] std::uint64_t num_free_slabs() const { return num_slabs_ - cache_.num_used_slabs(); }
+  static bool is_own(const Block& block, std::uint32_t chain) {
+    return block.prefix_closed && block.chain == chain && chain != OffloadCache::kNoChain;
+  }
+
+  // The last free slabs are only for urgent sets.
+  void check_reserve(std::uint64_t free_before, bool urgent) {
+    if (!urgent) {
+      EXPECT_GE(num_free_slabs(), std::min(reserved_slabs_, free_before));
+    }
+    num_from_reserve_ += num_free_slabs() < std::min(reserved_slabs_, free_before) ? 1U : 0U;
+  }
+
   // What a reserve took away: never what is pinned (R4) nor the chain's own attention blocks; of one size the oldest.
-  void forget_evicted(std::uint32_t chain, const std::vector<StoreWant>& wants, bool done) {
+  void forget_evicted(const Call& call, const std::vector<StoreWant>& wants) {
     Numbers evicted;
     for (const std::uint64_t number : oldest_first_) {
       if (!is_ready(cache_, key_of(number))) {
         evicted.push_back(number);
         const Block& block = blocks_.at(number);
         ASSERT_EQ(block.pins, 0);
-        ASSERT_FALSE(block.prefix_closed && block.chain == chain) << "a chain evicted its own head";
+        ASSERT_FALSE(is_own(block, call.chain)) << "a chain evicted its own head";
       }
     }
-    if (slots_per_slab_.size() == 1) {
-      check_single_class(chain, wants.size(), done, evicted);
-    } else if (!done) {
-      check_refusal(chain, wants.size());
+    if (slots_per_slab_.size() == 1 && (reserved_slabs_ == 0 || slots_per_slab_[0] == 1)) {
+      check_single_class(call, evicted);
+    } else if (!call.done) {
+      check_refusal(call);
     }
     for (const std::uint64_t number : evicted) {
       const std::uint32_t size_class = blocks_.at(number).size_class;
@@ -152,37 +180,55 @@ class CacheModel {
   }
 
   // With one size the model knows exactly who goes: the oldest that is not the chain's own, until the set fits or none
-  // is left.
-  void check_single_class(std::uint32_t chain, std::size_t num_wants, bool done, const Numbers& evicted) const {
+  // is left. A reserve that is short is refilled first by the oldest of all, where that may go; an urgent set takes
+  // that slab itself, and from the reserve where nobody may go any more.
+  void check_single_class(const Call& call, const Numbers& evicted) const {
     std::uint64_t free_slots = num_slabs_ * slots_per_slab_[0] - blocks_.size() - orphans_.size();
+    std::list<std::uint64_t> candidates = oldest_first_;
     Numbers expected;
-    auto oldest = oldest_first_.begin();
+    const auto evict = [&](std::list<std::uint64_t>::iterator at) {
+      expected.push_back(*at);
+      candidates.erase(at);
+    };
     std::size_t num_placed = 0;
-    for (; num_placed < num_wants; ++num_placed) {
-      if (free_slots > 0) {
+    for (; num_placed < call.num_wants; ++num_placed) {
+      if (free_slots > reserved_slabs_) {
         --free_slots;
         continue;
       }
-      while (oldest != oldest_first_.end() && blocks_.at(*oldest).prefix_closed && blocks_.at(*oldest).chain == chain) {
-        ++oldest;
+      if (free_slots < reserved_slabs_ && !candidates.empty() && !is_own(blocks_.at(candidates.front()), call.chain)) {
+        evict(candidates.begin());
+        if (call.urgent) {
+          continue;
+        }
+        ++free_slots;
       }
-      if (oldest == oldest_first_.end()) {
+      const auto victim = std::ranges::find_if(
+          candidates, [&](std::uint64_t number) { return !is_own(blocks_.at(number), call.chain); });
+      if (victim != candidates.end()) {
+        evict(victim);
+      } else if (call.urgent && free_slots > 0) {
+        --free_slots;
+      } else {
         break;
       }
-      expected.push_back(*oldest++);
     }
-    EXPECT_EQ(done, num_placed == num_wants);
+    EXPECT_EQ(call.done, num_placed == call.num_wants);
+    std::ranges::sort(expected, {}, [&](std::uint64_t number) { return age_of(number); });
     EXPECT_EQ(evicted, expected);
+  }
+  [[nodiscard]] std::ptrdiff_t age_of(std::uint64_t number) const {
+    return std::ranges::distance(oldest_first_.begin(), std::ranges::find(oldest_first_, number));
   }
 
   // With several sizes a set is refused only where something cannot go: a pin, an orphan or the chain's own block. In a
-  // pool of fewer slabs than blocks of the set, the set's own blocks may hold all of them.
-  void check_refusal(std::uint32_t chain, std::size_t num_wants) const {
-    const bool held = std::ranges::any_of(blocks_, [&](const auto& known) {
-      const Block& block = known.second;
-      return block.pins > 0 || (block.prefix_closed && block.chain == chain);
-    });
-    EXPECT_TRUE(held || !orphans_.empty() || num_slabs_ < num_wants);
+  // pool of fewer slabs than blocks of the set, the set's own blocks may hold all of them; the reserve is not for
+  // everyone.
+  void check_refusal(const Call& call) const {
+    const bool held = std::ranges::any_of(
+        blocks_, [&](const auto& known) { return known.second.pins > 0 || is_own(known.second, call.chain); });
+    const std::uint64_t num_slabs = num_slabs_ - (call.urgent ? 0 : reserved_slabs_);
+    EXPECT_TRUE(held || !orphans_.empty() || num_slabs < call.num_wants);
   }
 
   void make_candidate(std::uint64_t number) { oldest_first_.push_back(number); }
@@ -291,12 +337,14 @@ class CacheModel {
 
   std::vector<std::uint32_t> slots_per_slab_;
   std::uint64_t num_slabs_;
+  std::uint64_t reserved_slabs_;
   OffloadCache cache_;
   std::map<std::uint64_t, Block> blocks_;
   std::list<std::uint64_t> oldest_first_;
   std::vector<Block> orphans_;
   std::uint64_t num_failures_ = 0;
   std::uint64_t num_stolen_slabs_ = 0;
+  std::uint64_t num_from_reserve_ = 0;
 };
 
 TEST(OffloadCache, AgreesWithAModelAndConservesSlotsOverRandomOperations) {
@@ -306,13 +354,16 @@ TEST(OffloadCache, AgreesWithAModelAndConservesSlotsOverRandomOperations) {
   std::uint64_t evictions = 0;
   std::uint64_t failures = 0;
   std::uint64_t stolen = 0;
+  std::uint64_t from_reserve = 0;
   for (std::uint64_t round = 0; round < test_rounds(60); ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
     std::vector<std::uint32_t> slots_per_slab;
     for (std::int64_t i = one_in(random, 2) ? 1 : pick(random, 2, 3); i > 0; --i) {
       slots_per_slab.push_back(static_cast<std::uint32_t>(pick(random, 1, 5)));
     }
-    CacheModel model(slots_per_slab, static_cast<std::uint64_t>(pick(random, 1, 8)));
+    const std::int64_t num_slabs = pick(random, 1, 8);
+    const std::int64_t reserved_slabs = one_in(random, 2) ? 0 : pick(random, 0, num_slabs - 1);
+    CacheModel model(slots_per_slab, static_cast<std::uint64_t>(num_slabs), static_cast<std::uint64_t>(reserved_slabs));
     for (int op = 0; op < 400; ++op) {
       model.step(random);
       ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << op;
@@ -322,10 +373,12 @@ TEST(OffloadCache, AgreesWithAModelAndConservesSlotsOverRandomOperations) {
     evictions += model.num_evictions();
     failures += model.num_failures();
     stolen += model.num_stolen_slabs();
+    from_reserve += model.num_from_reserve();
   }
   EXPECT_GT(evictions, 0U);
   EXPECT_GT(failures, 0U);
   EXPECT_GT(stolen, 0U);
+  EXPECT_GT(from_reserve, 0U);
 }
 
 }  // namespace

@@ -14,12 +14,17 @@ namespace {
 
 class AllocatorModel {
  public:
-  AllocatorModel(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs)
-      : slots_per_slab_(slots_per_slab), num_slabs_(num_slabs), slots_(std::move(slots_per_slab), num_slabs) {}
+  AllocatorModel(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs, std::uint64_t reserved_slabs)
+      : slots_per_slab_(slots_per_slab),
+        num_slabs_(num_slabs),
+        reserved_slabs_(reserved_slabs),
+        slots_(std::move(slots_per_slab), num_slabs) {
+    slots_.set_reserved_slabs(reserved_slabs);
+  }
 
-  void allocate(std::uint32_t size_class) {
-    const std::optional<SlotId> slot = slots_.allocate(size_class);
-    ASSERT_EQ(slot.has_value(), has_room(size_class));
+  void allocate(std::uint32_t size_class, bool urgent) {
+    const std::optional<SlotId> slot = slots_.allocate(size_class, urgent);
+    ASSERT_EQ(slot.has_value(), has_room(size_class, urgent ? 0 : reserved_slabs_));
     if (!slot) {
       return;
     }
@@ -53,22 +58,26 @@ class AllocatorModel {
       EXPECT_EQ(slots_.class_of_slab(slab), is_free ? SlotAllocator::kNoClass : class_of_.at(slab));
     }
     EXPECT_EQ(slots_.num_free_slabs(), free_slabs);
+    EXPECT_EQ(slots_.reserve_is_short(), free_slabs < reserved_slabs_);
   }
 
  private:
-  [[nodiscard]] bool has_room(std::uint32_t size_class) const {
+  [[nodiscard]] bool has_room(std::uint32_t size_class, std::uint64_t num_reserved) const {
+    std::uint64_t num_free = 0;
     for (std::uint64_t slab = 0; slab < num_slabs_; ++slab) {
       const auto used = used_.find(slab);
-      if (used == used_.end() || used->second.empty() ||
-          (class_of_.at(slab) == size_class && used->second.size() < slots_per_slab_[size_class])) {
+      if (used == used_.end() || used->second.empty()) {
+        ++num_free;
+      } else if (class_of_.at(slab) == size_class && used->second.size() < slots_per_slab_[size_class]) {
         return true;
       }
     }
-    return false;
+    return num_free > num_reserved;
   }
 
   std::vector<std::uint32_t> slots_per_slab_;
   std::uint64_t num_slabs_;
+  std::uint64_t reserved_slabs_;
   SlotAllocator slots_;
   std::map<std::uint64_t, std::set<std::uint32_t>> used_;
   std::map<std::uint64_t, std::uint32_t> class_of_;
@@ -86,11 +95,12 @@ TEST(SlotAllocator, AgreesWithANaiveOneOverRandomOperations) {
       sizes.push_back(static_cast<std::uint32_t>(pick(random, 1, 9)));
     }
     const std::int64_t num_classes = static_cast<std::int64_t>(sizes.size());
-    AllocatorModel model(sizes, static_cast<std::uint64_t>(pick(random, 0, 12)));
+    AllocatorModel model(sizes, static_cast<std::uint64_t>(pick(random, 0, 12)),
+                         static_cast<std::uint64_t>(one_in(random, 2) ? 0 : pick(random, 0, 4)));
     for (int op = 0; op < 500; ++op) {
       // Phases of filling and of emptying, so that slabs change hands.
       if (op / 50 % 2 == 0 ? !one_in(random, 4) : one_in(random, 4)) {
-        model.allocate(static_cast<std::uint32_t>(pick(random, 0, num_classes - 1)));
+        model.allocate(static_cast<std::uint32_t>(pick(random, 0, num_classes - 1)), one_in(random, 3));
       } else {
         model.free_one(random);
       }

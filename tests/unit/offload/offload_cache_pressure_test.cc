@@ -189,6 +189,69 @@ TEST(FullHost, PassesOverASlabHeldByABlockOfTheSameSet) {
   expect_conserved(cache);
 }
 
+// A state comes once: its set must find room while everything else is being copied.
+TEST(Reserve, IsTakenByUrgentSetsOnlyAndOnlyWhereNothingCanBeEvicted) {
+  OffloadCache cache = lru_cache({1}, 5);
+  cache.set_reserved_slabs(2);
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    ASSERT_TRUE(store_one(cache, number));
+  }
+  ASSERT_TRUE(store_one(cache, 3)) << "evicts: the reserve is not for it";
+  EXPECT_EQ(ready_numbers(cache, 4), (Numbers{1, 2, 3}));
+  publish_tail_first(cache, reserve_all(cache, {want_of(4)}, kSomeChain, true));
+  EXPECT_EQ(ready_numbers(cache, 5), (Numbers{2, 3, 4})) << "what can be evicted goes first, also for an urgent set";
+  for (const std::uint64_t number : {2U, 3U, 4U}) {
+    pin_key(cache, number);
+  }
+  EXPECT_FALSE(store_one(cache, 5));
+  EXPECT_TRUE(reserve_all(cache, wants_of(6, 3), kSomeChain, true).empty()) << "all or none";
+  const std::vector<EntryId> urgent = reserve_all(cache, wants_of(6, 2), kSomeChain, true);
+  ASSERT_EQ(urgent.size(), 2U);
+  EXPECT_TRUE(reserve_all(cache, wants_of(8, 1), kSomeChain, true).empty());
+  EXPECT_EQ(cache.num_used_slabs(), 5U);
+  expect_conserved(cache);
+}
+
+TEST(Reserve, IsRefilledByWhatBecomesEmptyAndByTheOldestBlocksAsOthersAreStored) {
+  OffloadCache cache = lru_cache({1, 2}, 4);
+  cache.set_reserved_slabs(2);
+  ASSERT_TRUE(store_all(cache, wants_of(0, 2)));
+  pin_key(cache, 0);
+  pin_key(cache, 1);
+  const std::vector<EntryId> urgent = reserve_all(cache, wants_of(2, 2), kSomeChain, true);
+  ASSERT_EQ(urgent.size(), 2U);
+  cache.drop(find_in(cache, key_of(0)));
+  EXPECT_EQ(cache.num_used_slabs(), 4U) << "still read";
+  cache.abort(urgent[0]);
+  EXPECT_FALSE(store_one(cache, 10)) << "the empty slab went to the reserve";
+  cache.publish(urgent[1]);
+  cache.unpin(find_in(cache, key_of(1)));
+  ASSERT_TRUE(store_one(cache, 11)) << "one goes for the reserve, one for the set";
+  EXPECT_EQ(ready_numbers(cache, 12), Numbers{11});
+  EXPECT_EQ(cache.num_used_slabs(), 2U);
+  expect_conserved(cache);
+}
+
+TEST(Reserve, OfSeveralSizesGivesASlabToTheSizeThatIsUrgent) {
+  OffloadCache cache = lru_cache({2, 1}, 2);
+  cache.set_reserved_slabs(1);
+  ASSERT_TRUE(store_all(cache, wants_of(0, 2, 0)));
+  pin_key(cache, 0);
+  EXPECT_FALSE(store_one(cache, 10, 1));
+  EXPECT_EQ(reserve_all(cache, {want_of(10, 1)}, kSomeChain, true).size(), 1U);
+  expect_conserved(cache);
+}
+
+TEST(FullHost, NoChainProtectsNothing) {
+  OffloadCache cache = lru_cache({1}, 2);
+  constexpr std::uint32_t kNone = OffloadCache::kNoChain;
+  ASSERT_TRUE(store_all(cache, {want_of(0, 0, true), want_of(1, 0, true)}, kNone));
+  EXPECT_TRUE(store_all(cache, {want_of(2, 0, true)}, kNone));
+  EXPECT_EQ(ready_numbers(cache, 3), (Numbers{0, 2}));
+  EXPECT_EQ(cache.num_evictions(), 1U);
+  expect_conserved(cache);
+}
+
 TEST(FullHost, PassesOverItsOwnOldBlocksToTheNewerOnesOfOthers) {
   OffloadCache cache = lru_cache({1}, 3);
   ASSERT_TRUE(store_all(cache, {want_of(0, 0, true), want_of(1, 0, true)}, 1));

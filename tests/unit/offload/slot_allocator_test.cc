@@ -54,6 +54,26 @@ TEST(SlotAllocator, FillsAnOpenSlabBeforeItTakesAnother) {
   EXPECT_EQ(slots.num_free_slabs(), 2U);
 }
 
+TEST(SlotAllocator, OnlyUrgentCallsTakeTheReservedSlabs) {
+  SlotAllocator slots({1, 2}, 3);
+  slots.set_reserved_slabs(2);
+  const SlotId first = *slots.allocate(0);
+  EXPECT_FALSE(slots.allocate(0).has_value());
+  EXPECT_FALSE(slots.allocate(1).has_value());
+  EXPECT_FALSE(slots.reserve_is_short());
+  const SlotId urgent = *slots.allocate(1, true);
+  EXPECT_TRUE(slots.reserve_is_short());
+  EXPECT_TRUE(slots.allocate(1).has_value()) << "its other place is in no free slab";
+  slots.free(first);
+  EXPECT_FALSE(slots.reserve_is_short()) << "an empty slab refills the reserve first";
+  EXPECT_FALSE(slots.allocate(0).has_value());
+  EXPECT_TRUE(slots.allocate(0, true).has_value());
+  EXPECT_TRUE(slots.allocate(0, true).has_value());
+  EXPECT_FALSE(slots.allocate(0, true).has_value());
+  EXPECT_EQ(slots.num_free_slabs(), 0U);
+  EXPECT_EQ(slots.class_of_slab(slab_of(urgent)), 1U);
+}
+
 TEST(SlotAllocator, APoolWithoutSlabsGivesNothing) {
   SlotAllocator slots({4}, 0);
   EXPECT_FALSE(slots.allocate(0).has_value());
