@@ -1,5 +1,8 @@
 #include "offload/block_index.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/check.h"
 
 namespace hostkv {
@@ -7,25 +10,15 @@ namespace {
 
 constexpr std::size_t kInitialBuckets = 1024;
 
-std::uint32_t low_half(std::uint64_t hash) {
-  return static_cast<std::uint32_t>(hash);
+std::size_t buckets_for(std::size_t num_keys) {
+  return std::bit_ceil(std::max(kInitialBuckets, 2 * num_keys + 1));
 }
 
 }  // namespace
 
-BlockIndex::BlockIndex() : buckets_(kInitialBuckets), mask_(kInitialBuckets - 1) {}
-
-EntryId BlockIndex::find(const OffloadKey& key, std::uint64_t hash) const {
-  const std::uint32_t low_hash = low_half(hash);
-  for (std::uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
-    const Bucket& bucket = buckets_[at];
-    if (bucket.entry == kNoEntry) {
-      return kNoEntry;
-    }
-    if (bucket.low_hash == low_hash && entries_[bucket.entry.value()].key == key) {
-      return bucket.entry;
-    }
-  }
+BlockIndex::BlockIndex(std::size_t expected_keys) : buckets_(buckets_for(expected_keys)), mask_(buckets_.size() - 1) {
+  entries_.reserve(expected_keys);
+  free_entries_.reserve(expected_keys);
 }
 
 EntryId BlockIndex::insert(const OffloadKey& key, SlotId slot) {
@@ -41,8 +34,10 @@ EntryId BlockIndex::insert(const OffloadKey& key, SlotId slot) {
     id = free_entries_.back();
     free_entries_.pop_back();
   }
-  entries_[id.value()] = IndexEntry{.key = key, .slot = slot, .state = EntryState::kStoring};
-  place(Bucket{.low_hash = low_half(hash_of(key)), .entry = id});
+  const auto low_hash = static_cast<std::uint32_t>(hash_of(key));
+  entries_[id.value()] = IndexEntry{
+      .key_hash = key.hash, .key_tag = key.tag, .slot = slot, .low_hash = low_hash, .state = EntryState::kStoring};
+  place(Bucket{.low_hash = low_hash, .entry = id});
   ++num_keys_;
   return id;
 }
@@ -71,7 +66,7 @@ void BlockIndex::place(Bucket bucket) {
 
 // Linear probing without tombstones: what follows in the run moves up where its home allows it.
 void BlockIndex::take_out(EntryId id) {
-  std::uint64_t hole = hash_of(entry(id).key) & mask_;
+  std::uint64_t hole = entry(id).low_hash & mask_;
   while (buckets_[hole].entry != id) {
     HOSTKV_DCHECK(buckets_[hole].entry != kNoEntry, "R15: a key in the index is in the table");
     hole = (hole + 1) & mask_;

@@ -2,6 +2,7 @@
 #define HOSTKV_OFFLOAD_EVICTION_POLICY_H_
 
 #include <cstdint>
+#include <span>
 
 #include "offload/block_index.h"
 
@@ -20,6 +21,17 @@ class EvictionPolicy {
   virtual void add_candidate(EntryId entry, std::uint32_t size_class) = 0;
   // Pinned or gone. REQUIRES: a candidate.
   virtual void remove_candidate(EntryId entry) = 0;
+  // The same for many, one after the other.
+  virtual void add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) {
+    for (const EntryId entry : entries) {
+      add_candidate(entry, size_class);
+    }
+  }
+  virtual void remove_candidates(std::span<const EntryId> entries) {
+    for (const EntryId entry : entries) {
+      remove_candidate(entry);
+    }
+  }
   // The next victim of the class; kNoEntry: there is none.
   [[nodiscard]] virtual EntryId victim(std::uint32_t size_class) const = 0;
   // Who of the same class goes after a candidate; kNoEntry: it is the last. For victims that cannot go just now.

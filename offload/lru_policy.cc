@@ -4,7 +4,19 @@
 
 namespace hostkv {
 
-void LruPolicy::add_candidate(EntryId entry, std::uint32_t size_class) {
+void LruPolicy::add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) {
+  for (const EntryId entry : entries) {
+    append(entry, size_class);
+  }
+}
+
+void LruPolicy::remove_candidates(std::span<const EntryId> entries) {
+  for (const EntryId entry : entries) {
+    unlink(entry);
+  }
+}
+
+void LruPolicy::append(EntryId entry, std::uint32_t size_class) {
   if (entry.value() >= links_.size()) {
     links_.resize(std::size_t{entry.value()} + 1);
   }
@@ -20,7 +32,7 @@ void LruPolicy::add_candidate(EntryId entry, std::uint32_t size_class) {
   ++list.size;
 }
 
-void LruPolicy::remove_candidate(EntryId entry) {
+void LruPolicy::unlink(EntryId entry) {
   const Link removed = link(entry);
   HOSTKV_DCHECK(removed.size_class != kNoClass, "R15: only a candidate is removed");
   List& list = lists_[removed.size_class];

@@ -14,8 +14,10 @@ class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(std::uint32_t num_size_classes) : lists_(num_size_classes) {}
 
-  void add_candidate(EntryId entry, std::uint32_t size_class) override;
-  void remove_candidate(EntryId entry) override;
+  void add_candidate(EntryId entry, std::uint32_t size_class) override { append(entry, size_class); }
+  void remove_candidate(EntryId entry) override { unlink(entry); }
+  void add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) override;
+  void remove_candidates(std::span<const EntryId> entries) override;
   [[nodiscard]] EntryId victim(std::uint32_t size_class) const override { return lists_[size_class].oldest; }
   [[nodiscard]] EntryId next_victim(EntryId candidate) const override { return links_[candidate.value()].newer; }
   [[nodiscard]] EntryId victim() const override;
@@ -38,6 +40,8 @@ class LruPolicy final : public EvictionPolicy {
   };
 
   Link& link(EntryId entry) { return links_[entry.value()]; }
+  void append(EntryId entry, std::uint32_t size_class);
+  void unlink(EntryId entry);
 
   std::vector<Link> links_;  // by EntryId
   std::vector<List> lists_;  // by size class

@@ -8,10 +8,17 @@
 #include "base/check.h"
 
 namespace hostkv {
+namespace {
+
+constexpr std::uint64_t kMostPrepared = 1U << 20U;  // keys that the index has room for from the start
+constexpr std::size_t kBatch = 32;                  // keys whose lines are fetched together
+
+}  // namespace
 
 OffloadCache::OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
                            std::unique_ptr<EvictionPolicy> policy)
-    : slots_(std::move(slots_per_slab), num_slabs),
+    : index_(std::min(num_slabs * *std::ranges::max_element(slots_per_slab), kMostPrepared)),
+      slots_(std::move(slots_per_slab), num_slabs),
       policy_(std::move(policy)),
       entry_of_slot_(num_slabs * slots_.max_slots_per_slab(), kNoEntry) {}
 
@@ -28,23 +35,49 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
       return false;
     }
     const EntryId id = index_.insert(want.key, *slot);
-    index_.entry(id).chain = chain;
-    index_.entry(id).prefix_closed = want.prefix_closed;
+    IndexEntry& entry = index_.entry(id);
+    entry.chain = chain;
+    entry.prefix_closed = want.prefix_closed;
+    entry.size_class = static_cast<std::uint16_t>(want.size_class);
+    entry.pins = 1;
     entry_at(*slot) = id;
-    index_.entry(id).pins = 1;
     ++num_pinned_;
     reserved.push_back(id);
   }
   return true;
 }
 
-void OffloadCache::publish(EntryId id) {
-  IndexEntry& entry = index_.entry(id);
-  if (entry.state == EntryState::kStoring) {
-    entry.state = EntryState::kReady;
-    ++num_ready_;
+void OffloadCache::find_ready(const KeyRun& run, std::span<EntryId> entries) const {
+  std::array<OffloadKey, kBatch> keys;
+  for (std::size_t first = 0; first < entries.size(); first += kBatch) {
+    const std::size_t count = std::min(kBatch, entries.size() - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      keys[i] = run[first + i];
+      index_.prefetch(keys[i].mixed);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      index_.prefetch_entry(keys[i].mixed);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const EntryId id = index_.find(keys[i], keys[i].mixed);
+      entries[first + i] = id != kNoEntry && ready(id) ? id : kNoEntry;
+    }
   }
-  unpin(id);
+}
+
+void OffloadCache::publish(EntryId id) {
+  publish_all(std::span(&id, 1));
+}
+
+void OffloadCache::publish_all(std::span<const EntryId> ids) {
+  for (const EntryId id : ids) {
+    IndexEntry& entry = index_.entry(id);
+    if (entry.state == EntryState::kStoring) {
+      entry.state = EntryState::kReady;
+      ++num_ready_;
+    }
+  }
+  unpin_all(ids);
 }
 
 void OffloadCache::abort(EntryId id) {
@@ -55,24 +88,49 @@ void OffloadCache::abort(EntryId id) {
 }
 
 void OffloadCache::pin(EntryId id) {
-  if (index_.entry(id).pins == 0) {
-    policy_->remove_candidate(id);
-    ++num_pinned_;
-  }
-  ++index_.entry(id).pins;
+  pin_all(std::span(&id, 1));
 }
 
 void OffloadCache::unpin(EntryId id) {
-  IndexEntry& entry = index_.entry(id);
-  HOSTKV_CHECK(entry.pins > 0, "R4: each pin is undone once");
-  if (--entry.pins > 0) {
-    return;
+  unpin_all(std::span(&id, 1));
+}
+
+void OffloadCache::pin_all(std::span<const EntryId> ids) {
+  gathered_.clear();
+  for (const EntryId id : ids) {
+    if (index_.entry(id).pins++ == 0) {
+      gathered_.push_back(id);
+    }
   }
-  --num_pinned_;
-  if (entry.state == EntryState::kReady) {
-    policy_->add_candidate(id, class_of(id));
-  } else {
-    slots_.free(end_entry(id));
+  num_pinned_ += gathered_.size();
+  policy_->remove_candidates(gathered_);
+}
+
+void OffloadCache::unpin_all(std::span<const EntryId> ids) {
+  gathered_.clear();
+  for (const EntryId id : ids) {
+    IndexEntry& entry = index_.entry(id);
+    HOSTKV_CHECK(entry.pins > 0, "R4: each pin is undone once");
+    if (--entry.pins > 0) {
+      continue;
+    }
+    --num_pinned_;
+    if (entry.state != EntryState::kReady) {
+      slots_.free(end_entry(id));
+      continue;
+    }
+    if (!gathered_.empty() && class_of(gathered_.front()) != entry.size_class) {
+      flush_candidates();
+    }
+    gathered_.push_back(id);
+  }
+  flush_candidates();
+}
+
+void OffloadCache::flush_candidates() {
+  if (!gathered_.empty()) {
+    policy_->add_candidates(gathered_, class_of(gathered_.front()));
+    gathered_.clear();
   }
 }
 

@@ -42,6 +42,9 @@ class OffloadCache {
   // The entry of the key, stored or on the way; kNoEntry: none.
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
   void prefetch(std::uint64_t hash) const { index_.prefetch(hash); }
+  // As find(), where the entry is ready, for the first keys of the run: one each of `entries`, kNoEntry: none. The
+  // keys' cache lines are fetched together: a run costs little more than its slowest line.
+  void find_ready(const KeyRun& run, std::span<EntryId> entries) const;
   [[nodiscard]] bool ready(EntryId id) const { return index_.entry(id).state == EntryState::kReady; }
   [[nodiscard]] SlotId slot(EntryId id) const { return index_.entry(id).slot; }
 
@@ -56,12 +59,17 @@ class OffloadCache {
   void set_reserved_slabs(std::uint64_t num_slabs) { slots_.set_reserved_slabs(num_slabs); }
   // The bytes are there on every rank. Call it tail first: the last one published is the last to be evicted.
   void publish(EntryId id);
+  // The same for many, in the order given.
+  void publish_all(std::span<const EntryId> ids);
   // The bytes will never be there.
   void abort(EntryId id);
 
   void pin(EntryId id);
   // The last unpin makes it a candidate for eviction again, the most recent one.
   void unpin(EntryId id);
+  // The same for many, in the order given.
+  void pin_all(std::span<const EntryId> ids);
+  void unpin_all(std::span<const EntryId> ids);
   // The most recent one, where it is a candidate.
   void touch(EntryId id);
 
@@ -90,7 +98,8 @@ class OffloadCache {
   SlotId evict(EntryId id);
   void evict_slab(std::uint64_t slab);
   SlotId end_entry(EntryId id);
-  [[nodiscard]] std::uint32_t class_of(EntryId id) const { return slots_.class_of_slab(slab_of(slot(id))); }
+  void flush_candidates();
+  [[nodiscard]] std::uint32_t class_of(EntryId id) const { return index_.entry(id).size_class; }
   [[nodiscard]] bool is_candidate(EntryId id) const {
     return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;
   }
@@ -105,6 +114,7 @@ class OffloadCache {
   SlotAllocator slots_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<EntryId> entry_of_slot_;  // [num_slabs x max slots a slab]
+  std::vector<EntryId> gathered_;       // scratch: candidates to be handed over together, of one size class
   std::uint64_t num_ready_ = 0;
   std::uint64_t num_pinned_ = 0;
   std::uint64_t num_evictions_ = 0;
