@@ -242,31 +242,43 @@ bool PrefixSearch::append_group(const HashChain& hashes, GroupIndex group, std::
   if (run->tail_tokens < boundary_tokens) {
     return false;
   }
-  append_run(hashes, *run, range, blocks);
+  append_run(hashes, *run, range, boundary_tokens, blocks);
   return true;
 }
 
 // Of what both have, the device's copy is nearer. It is asked until it has had none for a while: a chain loses its end
 // first.
 void PrefixSearch::append_run(const HashChain& hashes, const FullRun& run, BlockIndexRange range,
-                              std::vector<PromisedBlock>& blocks) {
+                              std::int64_t boundary_tokens, std::vector<PromisedBlock>& blocks) {
   const std::int64_t span = geometry_.span_tokens(run.group);
-  const std::int64_t end_whole = run.tail_tokens / span;
-  device_.begin(hashes, run.group, (range.first_block + 1) * span, (end_whole + 1) * span, span);
+  device_.begin(hashes, run.group, (range.first_block + 1) * span, range.end_block * span, span);
   std::int64_t num_misses = 0;
   blocks.reserve(blocks.size() +
                  static_cast<std::size_t>(std::max<std::int64_t>(0, range.end_block - range.first_block)));
   for (std::int64_t i = range.first_block; i < range.end_block; ++i) {
     Place place = run.places[static_cast<std::size_t>(i - run.first_block)];
     if (uses_device_ && place.device == kNullBlock && num_misses < DeviceView::kMostAhead) {
-      const BlockId nearer =
-          i < end_whole ? device_.find((i + 1) * span) : device_.find_one(hashes, run.group, run.tail_tokens);
-      num_misses = nearer == kNullBlock ? num_misses + 1 : 0;
-      place.device = nearer;
+      place.device = i + 1 < range.end_block ? device_.find((i + 1) * span)
+                                             : find_last_on_device(hashes, run.group, boundary_tokens);
+      num_misses = place.device == kNullBlock ? num_misses + 1 : 0;
     }
     const EntryId entry = place.device == kNullBlock ? place.entry : kNoEntry;
     blocks.push_back(PromisedBlock{run.group, static_cast<std::uint32_t>(i), entry, place.device});
   }
+}
+
+// The block that holds the token before the boundary: any key inside it that is not before the boundary will do.
+BlockId PrefixSearch::find_last_on_device(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) {
+  const std::int64_t span = geometry_.span_tokens(group);
+  const std::int64_t end_tokens = ((boundary_tokens - 1) / span + 1) * span;
+  const std::int64_t step = std::min(geometry_.hit_alignment_tokens(), span);
+  for (std::int64_t key_tokens = (boundary_tokens + step - 1) / step * step;
+       key_tokens <= std::min(end_tokens, hashes.hashed_tokens()); key_tokens += step) {
+    if (const BlockId block = device_.find_one(hashes, group, key_tokens); block != kNullBlock) {
+      return block;
+    }
+  }
+  return kNullBlock;
 }
 
 bool PrefixSearch::append_others(const HashChain& hashes, GroupIndex group, BlockIndexRange range,

@@ -91,8 +91,9 @@ class PrefixSearch {
   // The boundary itself where the group has all that it needs there; else a smaller one worth a try.
   std::int64_t next_candidate(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
   std::int64_t next_state(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
-  void append_run(const HashChain& hashes, const FullRun& run, BlockIndexRange range,
+  void append_run(const HashChain& hashes, const FullRun& run, BlockIndexRange range, std::int64_t boundary_tokens,
                   std::vector<PromisedBlock>& blocks);
+  [[nodiscard]] BlockId find_last_on_device(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens);
   bool append_others(const HashChain& hashes, GroupIndex group, BlockIndexRange range, std::int64_t boundary_tokens,
                      std::vector<PromisedBlock>& blocks);
   bool append_group(const HashChain& hashes, GroupIndex group, std::int64_t num_local_tokens,

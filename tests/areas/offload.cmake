@@ -9,5 +9,5 @@ hostkv_test(NAME offload_property_test LABEL property LIBS hostkv_offload SOURCE
   property/offload/slot_allocator_property_test.cc)
 
 hostkv_test(NAME planning_property_test LABEL property LIBS hostkv_connector SOURCES
-  property/connector/prefix_search_test.cc property/connector/prefix_search_property_test.cc
+  property/connector/prefix_search_test.cc property/connector/joint_case.cc property/connector/joint_lookup_property_test.cc
   property/connector/store_planner_test.cc property/connector/store_planner_property_test.cc)
