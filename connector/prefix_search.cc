@@ -123,13 +123,15 @@ void PrefixSearch::find_whole_blocks(const HashChain& hashes, std::int64_t end_b
   device_.begin(hashes, run.group, first_boundary, (end_block + 1) * span, span);
   const auto num_keys = static_cast<std::size_t>(std::max<std::int64_t>(0, end_block - run.first_block));
   const KeyRun keys = hashes.keys(run.group, namespace_fingerprint_, first_boundary, span, num_keys);
+  RunCursor cursor;
   std::size_t batch = kFirstBatch;
   for (std::size_t done = 0; done < num_keys; done += batch, batch = std::min(2 * batch, kMostInBatch)) {
     const auto found = std::span(batch_).first(std::min(batch, num_keys - done));
-    cache_.find_ready(keys.from(done), found);
+    cache_.find_run(keys.from(done), found, cursor);
     for (std::size_t k = 0; k < found.size(); ++k) {
-      Place place{.entry = found[k], .device = kNullBlock};
-      if (place.entry == kNoEntry) {
+      const bool is_ready = found[k] != kNoEntry && cache_.ready(found[k]);
+      Place place{.entry = is_ready ? found[k] : kNoEntry, .device = kNullBlock};
+      if (!is_ready) {
         place.device =
             uses_device_ ? device_.find(first_boundary + static_cast<std::int64_t>(done + k) * span) : kNullBlock;
         if (place.nowhere()) {

@@ -9,6 +9,8 @@ namespace hostkv {
 namespace {
 
 constexpr std::size_t kInitialBuckets = 1024;
+constexpr std::size_t kMostTogether = 32;
+constexpr std::uint32_t kStepsAhead = 12;
 
 std::size_t buckets_for(std::size_t num_keys) {
   return std::bit_ceil(std::max(kInitialBuckets, 2 * num_keys + 1));
@@ -19,6 +21,59 @@ std::size_t buckets_for(std::size_t num_keys) {
 BlockIndex::BlockIndex(std::size_t expected_keys) : buckets_(buckets_for(expected_keys)), mask_(buckets_.size() - 1) {
   entries_.reserve(expected_keys);
   free_entries_.reserve(expected_keys);
+}
+
+void BlockIndex::find_run(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+  std::size_t done = 0;
+  while (done < entries.size()) {
+    if (cursor.step != 0) {
+      const std::size_t num_followed = follow(run.from(done), entries.subspan(done), cursor);
+      cursor.num_together = num_followed > 0 ? 2 : cursor.num_together;
+      done += num_followed;
+    }
+    const auto together = entries.subspan(done, std::min(cursor.num_together, entries.size() - done));
+    find_together(run.from(done), together);
+    for (const EntryId id : together) {
+      const bool are_neighbours = id != kNoEntry && cursor.last != kNoEntry &&
+                                  (id.value() - cursor.last.value() == 1 || cursor.last.value() - id.value() == 1);
+      cursor.step = are_neighbours ? id.value() - cursor.last.value() : 0;
+      cursor.last = id;
+    }
+    cursor.num_together = std::min(2 * cursor.num_together, kMostTogether);
+    done += together.size();
+  }
+}
+
+std::size_t BlockIndex::follow(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+  const auto num_entries = static_cast<std::uint32_t>(entries_.size());
+  std::uint32_t next = cursor.last.value() + cursor.step;
+  std::size_t found = 0;
+  for (; found < entries.size() && next < num_entries; ++found, next += cursor.step) {
+    if (const std::uint32_t ahead = next + kStepsAhead * cursor.step; ahead < num_entries) {
+      __builtin_prefetch(&entries_[ahead], 1);
+    }
+    const IndexEntry& entry = entries_[next];
+    if (!entry.is_known() || !entry.holds(run.words(found), run.tag)) {
+      break;
+    }
+    entries[found] = EntryId{next};
+  }
+  cursor.last = EntryId{next - cursor.step};
+  return found;
+}
+
+void BlockIndex::find_together(const KeyRun& run, std::span<EntryId> entries) const {
+  std::array<std::uint64_t, kMostTogether> hashes;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    hashes[i] = run[i].mixed;
+    prefetch(hashes[i]);
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    prefetch_entry(hashes[i]);
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i] = find(run.words(i), run.tag, hashes[i]);
+  }
 }
 
 EntryId BlockIndex::insert(const OffloadKey& key, SlotId slot) {

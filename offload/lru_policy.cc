@@ -5,14 +5,16 @@
 namespace hostkv {
 
 void LruPolicy::add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) {
-  for (const EntryId entry : entries) {
-    append(entry, size_class);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    prefetch(entries, i + kPrefetchDistance);
+    append(entries[i], size_class);
   }
 }
 
 void LruPolicy::remove_candidates(std::span<const EntryId> entries) {
-  for (const EntryId entry : entries) {
-    unlink(entry);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    prefetch(entries, i + kPrefetchDistance);
+    unlink(entries[i]);
   }
 }
 

@@ -26,6 +26,7 @@ class LruPolicy final : public EvictionPolicy {
   }
 
  private:
+  static constexpr std::size_t kPrefetchDistance = 16;
   static constexpr std::uint32_t kNoClass = 0xFFFFFFFFU;
   struct Link {
     EntryId older = kNoEntry;
@@ -40,6 +41,11 @@ class LruPolicy final : public EvictionPolicy {
   };
 
   Link& link(EntryId entry) { return links_[entry.value()]; }
+  void prefetch(std::span<const EntryId> entries, std::size_t at) const {
+    if (at < entries.size() && entries[at].value() < links_.size()) {
+      __builtin_prefetch(links_.data() + entries[at].value(), 1);
+    }
+  }
   void append(EntryId entry, std::uint32_t size_class);
   void unlink(EntryId entry);
 

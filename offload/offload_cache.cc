@@ -11,7 +11,6 @@ namespace hostkv {
 namespace {
 
 constexpr std::uint64_t kMostPrepared = 1U << 20U;  // keys that the index has room for from the start
-constexpr std::size_t kBatch = 32;                  // keys whose lines are fetched together
 
 }  // namespace
 
@@ -45,24 +44,6 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
     reserved.push_back(id);
   }
   return true;
-}
-
-void OffloadCache::find_ready(const KeyRun& run, std::span<EntryId> entries) const {
-  std::array<OffloadKey, kBatch> keys;
-  for (std::size_t first = 0; first < entries.size(); first += kBatch) {
-    const std::size_t count = std::min(kBatch, entries.size() - first);
-    for (std::size_t i = 0; i < count; ++i) {
-      keys[i] = run[first + i];
-      index_.prefetch(keys[i].mixed);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      index_.prefetch_entry(keys[i].mixed);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const EntryId id = index_.find(keys[i], keys[i].mixed);
-      entries[first + i] = id != kNoEntry && ready(id) ? id : kNoEntry;
-    }
-  }
 }
 
 void OffloadCache::publish(EntryId id) {

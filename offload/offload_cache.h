@@ -42,9 +42,10 @@ class OffloadCache {
   // The entry of the key, stored or on the way; kNoEntry: none.
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
   void prefetch(std::uint64_t hash) const { index_.prefetch(hash); }
-  // As find(), where the entry is ready, for the first keys of the run: one each of `entries`, kNoEntry: none. The
-  // keys' cache lines are fetched together: a run costs little more than its slowest line.
-  void find_ready(const KeyRun& run, std::span<EntryId> entries) const;
+  // find() for many keys of a chain; see BlockIndex::find_run.
+  void find_run(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+    index_.find_run(run, entries, cursor);
+  }
   [[nodiscard]] bool ready(EntryId id) const { return index_.entry(id).state == EntryState::kReady; }
   [[nodiscard]] SlotId slot(EntryId id) const { return index_.entry(id).slot; }
 

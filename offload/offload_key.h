@@ -59,13 +59,18 @@ inline void mix_key(OffloadKey& key) {
 // The words of a hash that is not 32 bytes long.
 std::array<std::uint64_t, 4> odd_sized_words(const std::byte* engine_hash, std::size_t size_bytes);
 
+inline std::array<std::uint64_t, 4> words_of(const std::byte* engine_hash, std::size_t size_bytes) {
+  std::array<std::uint64_t, 4> words;
+  if (size_bytes != sizeof(words)) [[unlikely]] {
+    return odd_sized_words(engine_hash, size_bytes);
+  }
+  std::memcpy(words.data(), engine_hash, sizeof(words));
+  return words;
+}
+
 inline OffloadKey make_key(const std::byte* engine_hash, std::size_t size_bytes, std::uint64_t tag) {
   OffloadKey key;
-  if (size_bytes == sizeof(key.hash)) [[likely]] {
-    std::memcpy(key.hash.data(), engine_hash, sizeof(key.hash));
-  } else {
-    key.hash = odd_sized_words(engine_hash, size_bytes);
-  }
+  key.hash = words_of(engine_hash, size_bytes);
   key.tag = tag;
   mix_key(key);
   return key;
@@ -90,6 +95,10 @@ struct KeyRun {
 
   [[nodiscard]] OffloadKey operator[](std::size_t i) const {
     return detail::make_key(hashes + i * stride_bytes, hash_size_bytes, tag);
+  }
+  // The hash of a key alone.
+  [[nodiscard]] std::array<std::uint64_t, 4> words(std::size_t i) const {
+    return detail::words_of(hashes + i * stride_bytes, hash_size_bytes);
   }
   [[nodiscard]] KeyRun from(std::size_t first) const {
     return {hashes + first * stride_bytes, stride_bytes, hash_size_bytes, num_keys - first, tag};
