@@ -15,7 +15,7 @@ class LruPolicy final : public EvictionPolicy {
   explicit LruPolicy(std::uint32_t num_size_classes) : lists_(num_size_classes) {}
 
   void add_candidate(EntryId entry, std::uint32_t size_class) override { append(entry, size_class); }
-  void remove_candidate(EntryId entry) override { unlink(entry); }
+  void remove_candidate(EntryId entry) override { remove_candidates(std::span(&entry, 1)); }
   void add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) override;
   void remove_candidates(std::span<const EntryId> entries) override;
   [[nodiscard]] EntryId victim(std::uint32_t size_class) const override { return lists_[size_class].oldest; }
@@ -47,7 +47,8 @@ class LruPolicy final : public EvictionPolicy {
     }
   }
   void append(EntryId entry, std::uint32_t size_class);
-  void unlink(EntryId entry);
+  // Takes a piece of a list out. Its entries' own links stay as they are.
+  void unlink(EntryId oldest, EntryId newest, std::uint64_t count);
 
   std::vector<Link> links_;  // by EntryId
   std::vector<List> lists_;  // by size class
