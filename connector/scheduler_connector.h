@@ -112,6 +112,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void note_first_run(RequestState& request, std::int64_t num_computed_tokens) const;
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
   void plan_victims();
+  std::vector<std::byte> write_metadata();
   PlannedJob new_job(Direction direction, RequestId request) const;
   void queue_job(PlannedJob job);
 
