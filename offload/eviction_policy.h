@@ -1,6 +1,7 @@
 #ifndef HOSTKV_OFFLOAD_EVICTION_POLICY_H_
 #define HOSTKV_OFFLOAD_EVICTION_POLICY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -36,6 +37,14 @@ class EvictionPolicy {
   [[nodiscard]] virtual EntryId victim(std::uint32_t size_class) const = 0;
   // Who of the same class goes after a candidate; kNoEntry: it is the last. For victims that cannot go just now.
   [[nodiscard]] virtual EntryId next_victim(EntryId candidate) const = 0;
+  // The first victims of the class, in order; how many there are, at most victims.size(). To fetch what will be needed.
+  [[nodiscard]] virtual std::size_t first_victims(std::uint32_t size_class, std::span<EntryId> victims) const {
+    std::size_t count = 0;
+    for (EntryId next = victim(size_class); next != kNoEntry && count < victims.size(); next = next_victim(next)) {
+      victims[count++] = next;
+    }
+    return count;
+  }
   // The next victim over all classes.
   [[nodiscard]] virtual EntryId victim() const = 0;
   [[nodiscard]] virtual std::uint64_t num_candidates(std::uint32_t size_class) const = 0;

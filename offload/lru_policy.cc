@@ -56,6 +56,15 @@ void LruPolicy::unlink(EntryId oldest, EntryId newest, std::uint64_t count) {
   list.size -= count;
 }
 
+std::size_t LruPolicy::first_victims(std::uint32_t size_class, std::span<EntryId> victims) const {
+  std::size_t count = 0;
+  for (EntryId next = lists_[size_class].oldest; next != kNoEntry && count < victims.size();
+       next = links_[next.value()].newer) {
+    victims[count++] = next;
+  }
+  return count;
+}
+
 EntryId LruPolicy::victim() const {
   EntryId best = kNoEntry;
   std::uint32_t best_age = 0;

@@ -20,6 +20,7 @@ class LruPolicy final : public EvictionPolicy {
   void remove_candidates(std::span<const EntryId> entries) override;
   [[nodiscard]] EntryId victim(std::uint32_t size_class) const override { return lists_[size_class].oldest; }
   [[nodiscard]] EntryId next_victim(EntryId candidate) const override { return links_[candidate.value()].newer; }
+  [[nodiscard]] std::size_t first_victims(std::uint32_t size_class, std::span<EntryId> victims) const override;
   [[nodiscard]] EntryId victim() const override;
   [[nodiscard]] std::uint64_t num_candidates(std::uint32_t size_class) const override {
     return lists_[size_class].size;

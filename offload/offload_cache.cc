@@ -10,6 +10,8 @@
 namespace hostkv {
 namespace {
 
+constexpr std::size_t kWantsAhead = 16;
+constexpr std::size_t kVictimsTogether = 8;
 constexpr std::uint64_t kMostPrepared = 1U << 20U;  // keys that the index has room for from the start
 
 }  // namespace
@@ -24,13 +26,19 @@ OffloadCache::OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint6
 bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved,
                            bool urgent) {
   const std::size_t before = reserved.size();
-  for (const StoreWant& want : wants) {
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    const StoreWant& want = wants[i];
+    if (i + kWantsAhead < wants.size()) {
+      index_.prefetch(hash_of(wants[i + kWantsAhead].key));
+    }
+    if (i % kVictimsTogether == 0 && i + 1 < wants.size() && slots_.num_free_slabs() == 0) {
+      prefetch_victims(want.size_class);
+    }
     const std::optional<SlotId> slot = acquire_slot(want.size_class, chain, urgent);
     if (!slot) {
-      for (std::size_t i = reserved.size(); i > before; --i) {
-        abort(reserved[i - 1]);
+      for (; reserved.size() > before; reserved.pop_back()) {
+        abort(reserved.back());
       }
-      reserved.resize(before);
       return false;
     }
     const EntryId id = index_.insert(want.key, *slot);
@@ -44,6 +52,18 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
     reserved.push_back(id);
   }
   return true;
+}
+
+// Of twice as many as will go until the next call: the table's lines of the first half, the entries of the second.
+void OffloadCache::prefetch_victims(std::uint32_t size_class) const {
+  std::array<EntryId, 2 * kVictimsTogether> victims;
+  const std::size_t count = policy_->first_victims(size_class, victims);
+  for (std::size_t i = kVictimsTogether; i < count; ++i) {
+    __builtin_prefetch(&index_.entry(victims[i]), 1);
+  }
+  for (std::size_t i = 0; i < std::min(count, kVictimsTogether); ++i) {
+    index_.prefetch(index_.entry(victims[i]).low_hash);
+  }
 }
 
 void OffloadCache::publish(EntryId id) {
@@ -162,6 +182,9 @@ std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::
 
 // The slab of the oldest block of all, where that block has another size or the reserve wants a slab.
 bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain) {
+  if (slots_.num_size_classes() == 1 && !slots_.reserve_is_short()) {
+    return false;
+  }
   const EntryId oldest = policy_->victim();
   if (oldest == kNoEntry || (class_of(oldest) == size_class && !slots_.reserve_is_short()) ||
       !may_evict_slab(slab_of(slot(oldest)), chain)) {
@@ -175,14 +198,10 @@ bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t cha
 std::optional<SlotId> OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
   EntryId victim = policy_->victim(size_class);
   for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
-    const EntryId next = policy_->next_victim(victim);
     if (may_evict(victim, chain)) {
-      if (next != kNoEntry) {
-        __builtin_prefetch(&index_.entry(next));  // most likely the next block of this set evicts it
-      }
       return evict(victim);
     }
-    victim = next;
+    victim = policy_->next_victim(victim);
   }
   return std::nullopt;
 }

@@ -100,6 +100,8 @@ class OffloadCache {
   void evict_slab(std::uint64_t slab);
   SlotId end_entry(EntryId id);
   void flush_candidates();
+  // The cache lines that the next evictions of the class will need.
+  void prefetch_victims(std::uint32_t size_class) const;
   [[nodiscard]] std::uint32_t class_of(EntryId id) const { return index_.entry(id).size_class; }
   [[nodiscard]] bool is_candidate(EntryId id) const {
     return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;
