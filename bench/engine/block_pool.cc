@@ -1,6 +1,8 @@
 #include "bench/engine/block_pool.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -31,7 +33,8 @@ void BlockPool::allocate(std::int64_t count, std::vector<BlockId>& out) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t head = blocks_[0].next_free;
     unlink(head);
-    forget_key(head);
+    forget_keys(head);
+    ++num_handed_out_;
     blocks_[head].ref_count = 1;
     out.push_back(BlockId{head});
   }
@@ -44,7 +47,7 @@ void BlockPool::touch(std::span<const BlockId> blocks) {
 }
 
 void BlockPool::free(std::span<const BlockId> blocks) {
-  release(blocks, false);
+  release(blocks, false, false);
 }
 
 void BlockPool::pin(std::span<const BlockId> blocks) {
@@ -55,7 +58,19 @@ void BlockPool::pin(std::span<const BlockId> blocks) {
 }
 
 void BlockPool::unpin(std::span<const BlockId> blocks) {
-  release(blocks, true);
+  release(blocks, true, false);
+}
+
+void BlockPool::unpin_to_front(std::span<const BlockId> blocks) {
+  release(blocks, true, true);
+}
+
+void BlockPool::visit_victims(std::size_t max_blocks,
+                              const std::function<void(BlockId, const CacheKey&)>& visit) const {
+  std::uint32_t b = blocks_[0].next_free;
+  for (std::size_t i = 0; i < max_blocks && b != 0; ++i, b = blocks_[b].next_free) {
+    for (const CacheKey& key : blocks_[b].keys) visit(BlockId{b}, key);
+  }
 }
 
 void BlockPool::add_reference(BlockId block, bool is_pin) {
@@ -78,13 +93,13 @@ void BlockPool::drop_reference(BlockId block, bool is_pin) {
   num_pinned_only_ += static_cast<std::int64_t>(is_pinned_only) - static_cast<std::int64_t>(was_pinned_only);
 }
 
-void BlockPool::release(std::span<const BlockId> blocks, bool is_pin) {
+void BlockPool::release(std::span<const BlockId> blocks, bool is_pin, bool to_front) {
   std::uint32_t last_prepended = 0;  // keeps the order of the list at the head
   for (const BlockId block : blocks) {
     if (block == kNullBlock) continue;
     drop_reference(block, is_pin);
     if (at(block).ref_count > 0) continue;
-    if (at(block).has_key) {
+    if (!at(block).keys.empty() && !to_front) {
       link_behind(blocks_[0].prev_free, block.value());
     } else {
       link_behind(last_prepended, block.value());
@@ -96,44 +111,44 @@ void BlockPool::release(std::span<const BlockId> blocks, bool is_pin) {
 std::optional<BlockId> BlockPool::find(const CacheKey& key) const {
   const auto found = cache_.find(key);
   if (found == cache_.end()) return std::nullopt;
-  return BlockId{found->second};
+  return BlockId{found->second.front()};
 }
 
-void BlockPool::insert(const CacheKey& key, BlockId block) {
+bool BlockPool::carries(BlockId block, const CacheKey& key) const {
+  return block.value() < blocks_.size() && std::ranges::find(at(block).keys, key) != at(block).keys.end();
+}
+
+void BlockPool::insert(const CacheKey& key, BlockId block, bool is_whole) {
   HOSTKV_CHECK(block != kNullBlock, "R8: the null block carries no key");
   Block& b = at(block);
-  if (b.has_key) return;
-  b.has_key = true;
-  b.key = key;
-  b.next_same_key = 0;
-  ++num_cached_;
-  const auto [entry, is_new] = cache_.try_emplace(key, block.value());
-  if (is_new) return;
-  std::uint32_t last = entry->second;
-  while (blocks_[last].next_same_key != 0) last = blocks_[last].next_same_key;
-  blocks_[last].next_same_key = block.value();
+  if (b.is_whole || carries(block, key)) return;
+  if (is_whole) forget_keys(block.value());
+  b.is_whole = is_whole;
+  num_cached_ += b.keys.empty() ? 1 : 0;
+  b.keys.push_back(key);
+  cache_[key].push_back(block.value());
 }
 
-void BlockPool::forget_key(std::uint32_t block) {
+void BlockPool::move_keys(BlockId from, BlockId to) {
+  const std::vector<CacheKey> keys = at(from).keys;
+  const bool is_whole = at(from).is_whole;
+  forget_keys(from.value());
+  for (const CacheKey& key : keys) insert(key, to, is_whole);
+}
+
+void BlockPool::forget_keys(std::uint32_t block) {
   Block& b = blocks_[block];
-  if (!b.has_key) return;
-  b.has_key = false;
-  --num_cached_;
-  const auto entry = cache_.find(b.key);
-  if (entry->second != block) {
-    std::uint32_t before = entry->second;
-    while (blocks_[before].next_same_key != block) before = blocks_[before].next_same_key;
-    blocks_[before].next_same_key = b.next_same_key;
-  } else if (b.next_same_key != 0) {
-    entry->second = b.next_same_key;
-  } else {
-    cache_.erase(entry);
+  num_cached_ -= b.keys.empty() ? 0 : 1;
+  for (const CacheKey& key : std::exchange(b.keys, {})) {
+    const auto entry = cache_.find(key);
+    std::erase(entry->second, block);
+    if (entry->second.empty()) cache_.erase(entry);
   }
-  b.next_same_key = 0;
+  b.is_whole = false;
 }
 
 void BlockPool::evict_cached() {
-  for (std::uint32_t b = 1; b < blocks_.size(); ++b) forget_key(b);
+  for (std::uint32_t b = 1; b < blocks_.size(); ++b) forget_keys(b);
 }
 
 Status BlockPool::check_queue() const {

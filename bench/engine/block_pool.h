@@ -2,6 +2,7 @@
 #define HOSTKV_BENCH_ENGINE_BLOCK_POOL_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -17,7 +18,7 @@ namespace hostkv::bench {
 //
 // Purpose: blocks 1 .. G are handed out from the head of the free queue; block 0 is the null block and never is. A
 // freed block that carries a key goes to the tail of the queue and stays findable until it is handed out again; one
-// without a key goes to the head. Thread-safety: one thread. Ownership: owns only the book-keeping, no bytes. Cost:
+// without a key goes to the head. A block may carry several keys: its first one, and those of boundaries inside it. Thread-safety: one thread. Ownership: owns only the book-keeping, no bytes. Cost:
 // O(1) a block. Failure: broken preconditions abort (HOSTKV_CHECK); null blocks in lists are skipped.
 class BlockPool {
  public:
@@ -38,10 +39,18 @@ class BlockPool {
   // References that are counted apart: the connector's.
   void pin(std::span<const BlockId> blocks);
   void unpin(std::span<const BlockId> blocks);
+  // As unpin(), but blocks without a reference go to the head of the queue in the order of the list.
+  void unpin_to_front(std::span<const BlockId> blocks);
+  [[nodiscard]] std::uint64_t num_handed_out() const { return num_handed_out_; }
+  // Every key of the first `max_blocks` blocks of the queue, the next victim first.
+  void visit_victims(std::size_t max_blocks, const std::function<void(BlockId, const CacheKey&)>& visit) const;
 
   [[nodiscard]] std::optional<BlockId> find(const CacheKey& key) const;
-  // A block that has a key keeps it. Several blocks may carry the same key.
-  void insert(const CacheKey& key, BlockId block);
+  // Several blocks may carry the same key. The key of a whole block takes the place of all keys inside it.
+  void insert(const CacheKey& key, BlockId block, bool is_whole = true);
+  [[nodiscard]] bool carries(BlockId block, const CacheKey& key) const;
+  // `to` carries the keys of `from` afterwards, and `from` none.
+  void move_keys(BlockId from, BlockId to);
   // Forgets all keys; owners keep their blocks.
   void evict_cached();
   [[nodiscard]] std::int64_t num_cached() const { return num_cached_; }
@@ -55,23 +64,23 @@ class BlockPool {
     std::int32_t pin_count = 0;
     std::uint32_t prev_free = 0;  // 0 is the queue's sentinel: the null block is never in it
     std::uint32_t next_free = 0;
-    std::uint32_t next_same_key = 0;  // blocks of one key, newest last; 0 ends
-    bool has_key = false;
-    CacheKey key;
+    bool is_whole = false;            // its key is that of a whole block
+    std::vector<CacheKey> keys;
   };
 
   [[nodiscard]] const Block& at(BlockId block) const { return blocks_[block.value()]; }
   Block& at(BlockId block) { return blocks_[block.value()]; }
   void link_behind(std::uint32_t position, std::uint32_t block);
   void unlink(std::uint32_t block);
-  void forget_key(std::uint32_t block);
+  void forget_keys(std::uint32_t block);
   void add_reference(BlockId block, bool is_pin);
   void drop_reference(BlockId block, bool is_pin);
-  void release(std::span<const BlockId> blocks, bool is_pin);
+  void release(std::span<const BlockId> blocks, bool is_pin, bool to_front);
   [[nodiscard]] Status check_queue() const;
 
   std::vector<Block> blocks_;
-  std::unordered_map<CacheKey, std::uint32_t> cache_;  // key -> the oldest block that carries it
+  std::unordered_map<CacheKey, std::vector<std::uint32_t>> cache_;  // key -> blocks that carry it, the oldest first
+  std::uint64_t num_handed_out_ = 0;
   std::int64_t num_free_ = 0;
   std::int64_t num_pinned_ = 0;
   std::int64_t num_pinned_only_ = 0;

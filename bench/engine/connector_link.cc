@@ -1,6 +1,7 @@
 #include "bench/engine/connector_link.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -12,12 +13,35 @@ namespace {
 
 constexpr std::chrono::seconds kShutdownTimeout{60};
 
+CacheKey key_of(GroupIndex group, std::span<const std::byte> hash) {
+  CacheKey key{{}, group};
+  if (hash.size() == sizeof(key.hash)) std::memcpy(&key.hash, hash.data(), sizeof(key.hash));
+  return key;
+}
+
 }  // namespace
 
 GroupTable ConnectorBlocks::block_table(RequestId request, GroupIndex group) {
   const auto found = requests_.find(request);
   if (found == requests_.end() || group.value() >= found->second->tables.size()) return {};
   return found->second->tables[group.value()];
+}
+
+void ConnectorBlocks::find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                                  std::span<BlockId> blocks) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = pool_.find(key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes))).value_or(kNullBlock);
+  }
+}
+
+bool ConnectorBlocks::carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) {
+  return pool_.carries(block, key_of(group, hash));
+}
+
+void ConnectorBlocks::next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
+  pool_.visit_victims(max_blocks, [&](BlockId block, const CacheKey& key) {
+    victims.push_back(CachedBlock{block, key.group, std::as_bytes(std::span(&key.hash, 1))});
+  });
 }
 
 Result<std::unique_ptr<ConnectorLink>> ConnectorLink::create(const Geometry& geometry, const EngineConfig& config,

@@ -21,6 +21,14 @@ class ConnectorBlocks final : public EngineBlocks {
   void pin(std::span<const BlockId> blocks) override { pool_.pin(blocks); }
   void unpin(std::span<const BlockId> blocks) override { pool_.unpin(blocks); }
   [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
+  [[nodiscard]] bool shows_cache() const override { return true; }
+  void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                   std::span<BlockId> blocks) override;
+  [[nodiscard]] bool carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) override;
+  [[nodiscard]] std::int64_t num_free_blocks() const override { return pool_.num_free(); }
+  [[nodiscard]] std::uint64_t num_handed_out() const override { return pool_.num_handed_out(); }
+  void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) override;
+  void unpin_to_front(std::span<const BlockId> blocks) override { pool_.unpin_to_front(blocks); }
 
  private:
   BlockPool& pool_;
