@@ -1,7 +1,6 @@
 #include "offload/offload_cache.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,20 +33,20 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
     if (i % kVictimsTogether == 0 && i + 1 < wants.size() && slots_.num_free_slabs() == 0) {
       prefetch_victims(want.size_class);
     }
-    const std::optional<SlotId> slot = acquire_slot(want.size_class, chain, urgent);
-    if (!slot) {
+    const SlotId slot = acquire_slot(want.size_class, chain, urgent);
+    if (slot == kNoSlot) {
       for (; reserved.size() > before; reserved.pop_back()) {
         abort(reserved.back());
       }
       return false;
     }
-    const EntryId id = index_.insert(want.key, *slot);
+    const EntryId id = index_.insert(want.key, slot);
     IndexEntry& entry = index_.entry(id);
     entry.chain = chain;
     entry.prefix_closed = want.prefix_closed;
     entry.size_class = static_cast<std::uint16_t>(want.size_class);
     entry.pins = 1;
-    entry_at(*slot) = id;
+    entry_at(slot) = id;
     ++num_pinned_;
     reserved.push_back(id);
   }
@@ -166,18 +165,22 @@ void OffloadCache::clear() {
 
 // The reserve is the last resort of an urgent set: as long as something can be evicted it stays whole. A slab that goes
 // for another set refills it first, so more than one may have to go.
-std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent) {
-  std::optional<SlotId> slot = slots_.allocate(size_class);
-  if (!slot && evict_oldest_slab(size_class, chain)) {
-    slot = slots_.allocate(size_class, urgent);
+SlotId OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent) {
+  SlotId slot = take_free(size_class, false);
+  if (slot == kNoSlot && evict_oldest_slab(size_class, chain)) {
+    slot = take_free(size_class, urgent);
   }
-  if (!slot) {
+  if (slot == kNoSlot) {
     slot = evict_and_reuse(size_class, chain);
   }
-  while (!slot && evict_any_slab(size_class, chain)) {
-    slot = slots_.allocate(size_class, urgent);
+  while (slot == kNoSlot && evict_any_slab(size_class, chain)) {
+    slot = take_free(size_class, urgent);
   }
-  return slot || !urgent ? slot : slots_.allocate(size_class, urgent);
+  return slot == kNoSlot && urgent ? take_free(size_class, urgent) : slot;
+}
+
+SlotId OffloadCache::take_free(std::uint32_t size_class, bool urgent) {
+  return slots_.has_room(size_class, urgent) ? slots_.allocate(size_class, urgent).value_or(kNoSlot) : kNoSlot;
 }
 
 // The slab of the oldest block of all, where that block has another size or the reserve wants a slab.
@@ -195,7 +198,7 @@ bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t cha
 }
 
 // One block of the same size goes; its slot changes hands without a detour through the free ones.
-std::optional<SlotId> OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
+SlotId OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
   EntryId victim = policy_->victim(size_class);
   for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
     if (may_evict(victim, chain)) {
@@ -203,7 +206,7 @@ std::optional<SlotId> OffloadCache::evict_and_reuse(std::uint32_t size_class, st
     }
     victim = policy_->next_victim(victim);
   }
-  return std::nullopt;
+  return kNoSlot;
 }
 
 // A slab is often held by one block that was reserved a moment ago: then the next one goes.

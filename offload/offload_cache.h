@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,11 +88,15 @@ class OffloadCache {
   [[nodiscard]] Status check_conservation() const;
 
  private:
-  std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent);
+  // A slot that cannot be: an optional's two parts would be written and read apart, which stalls each eviction.
+  static constexpr SlotId kNoSlot{~std::uint64_t{0}};
+
+  SlotId acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent);
+  SlotId take_free(std::uint32_t size_class, bool urgent);
   [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
   [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
   bool evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain);
-  std::optional<SlotId> evict_and_reuse(std::uint32_t size_class, std::uint32_t chain);
+  SlotId evict_and_reuse(std::uint32_t size_class, std::uint32_t chain);
   bool evict_any_slab(std::uint32_t size_class, std::uint32_t chain);
   // The slot is the caller's to use or to free.
   SlotId evict(EntryId id);
