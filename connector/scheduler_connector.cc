@@ -343,13 +343,15 @@ void SchedulerConnectorImpl::trust_device(bool trust) {
 }
 
 bool SchedulerConnectorImpl::has_pending_work() const {
-  return !jobs_.empty() || !outcomes_.empty();
+  const bool saves_victims = pool_ && options_.store_mode == StoreMode::kLazy && trusts_device_;
+  return !jobs_.empty() || !outcomes_.empty() || (saves_victims && pool_->victims.is_due());
 }
 
 void SchedulerConnectorImpl::shutdown() {
   if (shut_down_) {
     return;
   }
+  trusts_device_ = false;  // there is nothing to warn of any more
   reset();
   for (auto& [id, job] : jobs_) {
     abandon_job(job, StatusCode::kCanceled);
