@@ -18,9 +18,11 @@ Geometry geometry_of(Model model) {
   spec.parallel = {.tp = model.dcp, .dcp = model.dcp};
   spec.groups.push_back(
       {.name = "full", .kind = GroupKind::kFullAttention, .block_tokens = kBlockTokens, .sharded = true});
-  if (model.num_groups == 3) {
+  if (model.num_groups >= 2) {
     spec.groups.push_back(
         {.name = "window", .kind = GroupKind::kSlidingWindow, .block_tokens = kBlockTokens, .window_tokens = 1024});
+  }
+  if (model.num_groups == 3) {
     spec.groups.push_back({.name = "state", .kind = GroupKind::kMamba, .block_tokens = kBlockTokens * model.dcp});
   }
   return must(Geometry::resolve(std::move(spec)));

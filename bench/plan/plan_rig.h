@@ -14,8 +14,8 @@ namespace hostkv::bench {
 inline constexpr std::int64_t kRequestTokens = 131'072;
 inline constexpr std::size_t kHashBytes = 32;
 
-// num_groups 1: full attention, 16 tokens a block and rank. 3: beside it a sliding window of 1,024 tokens in blocks of
-// 16, and recurrent states a full-attention block apart.
+// num_groups 1: full attention, 16 tokens a block and rank. 2: beside it a sliding window of 1,024 tokens in blocks of
+// 16. 3: and recurrent states a full-attention block apart.
 struct Model {
   std::int64_t num_groups = 1;
   std::int64_t dcp = 1;
