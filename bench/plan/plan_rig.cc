@@ -118,6 +118,23 @@ std::vector<std::byte> PlanRig::plan(RequestId id) {
       connector_->build_step_metadata({.scheduled = {&scheduled, 1}, .hand_offs = hand_offs_, .preempted = {}}));
 }
 
+void PlanRig::store_by_turns(std::int64_t num_requests) {
+  std::vector<ScheduledRequest> scheduled;
+  for (std::int64_t i = 0; i < num_requests; ++i) {
+    last_stored_ = fresh_hashes();
+    scheduled.push_back({admit(last_stored_), 0, geometry_.span_tokens(GroupIndex{0})});
+  }
+  while (scheduled.front().num_computed_tokens < prompt_tokens_) {
+    answer(must(connector_->build_step_metadata({.scheduled = scheduled, .hand_offs = {}, .preempted = {}})));
+    for (ScheduledRequest& request : scheduled) {
+      request.num_computed_tokens += request.num_scheduled_tokens;
+    }
+  }
+  for (const ScheduledRequest& request : scheduled) {
+    finish(request.id);
+  }
+}
+
 std::int64_t PlanRig::answer(const std::vector<std::byte>& metadata) {
   const StepMetadata step = must(decode_step_metadata(metadata));
   std::int64_t num_blocks = 0;

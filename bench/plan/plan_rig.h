@@ -50,6 +50,9 @@ class PlanRig {
   void allocate(RequestId id, std::int64_t num_external_tokens);
   RequestId admit(const std::vector<std::byte>& hashes);
   std::vector<std::byte> plan(RequestId id);
+  // So many new requests in steps of one full-attention block each: their blocks lie by turns in the host pool. The
+  // last one becomes last_stored(). REQUIRES: one group.
+  void store_by_turns(std::int64_t num_requests);
   // Every job of the step succeeds. The number of its blocks.
   std::int64_t answer(const std::vector<std::byte>& metadata);
   void finish(RequestId id);
