@@ -10,7 +10,7 @@
 namespace hostkv {
 namespace {
 
-constexpr std::int64_t kPrefetchDistance = 16;
+constexpr std::size_t kFirstBatch = 4;
 
 bool is_full(GroupKind kind) {
   return kind == GroupKind::kFullAttention || kind == GroupKind::kMla;
@@ -115,36 +115,31 @@ void PrefixSearch::measure_run(const Query& query, FullRun& run) {
   find_inner_key(query, reach, run);
 }
 
-// The keys of a chain are known before the first probe: a ring of them is hashed ahead and their cache lines are on the
-// way.
+// The keys of a chain are known before the first probe: they are looked up in batches, a small one at first, since most
+// misses are at the first block.
 void PrefixSearch::find_whole_blocks(const HashChain& hashes, std::int64_t end_block, FullRun& run) {
-  struct Ahead {
-    OffloadKey key;
-    std::uint64_t hash = 0;
-  };
-  std::array<Ahead, kPrefetchDistance> ring;
   const std::int64_t span = geometry_.span_tokens(run.group);
-  const std::int64_t first_block = run.first_block;
-  device_.begin(hashes, run.group, (first_block + 1) * span, (end_block + 1) * span, span);
-  std::int64_t fetched = first_block;
-  for (std::int64_t i = first_block; i < end_block; ++i) {
-    // A short look-ahead at first: most misses are at the first block.
-    const std::int64_t distance = std::min<std::int64_t>(i - first_block + 1, kPrefetchDistance);
-    for (; fetched < std::min(end_block, i + distance); ++fetched) {
-      Ahead& ahead = ring[static_cast<std::size_t>(fetched % kPrefetchDistance)];
-      ahead.key = make_offload_key(hashes.at_boundary((fetched + 1) * span), run.group, namespace_fingerprint_);
-      ahead.hash = hash_of(ahead.key);
-      cache_.prefetch(ahead.hash);
-    }
-    const Ahead& probe = ring[static_cast<std::size_t>(i % kPrefetchDistance)];
-    Place place{.entry = cache_.find(probe.key, probe.hash), .device = kNullBlock};
-    if (place.entry == kNoEntry || !cache_.ready(place.entry)) {
-      place = {.entry = kNoEntry, .device = uses_device_ ? device_.find((i + 1) * span) : kNullBlock};
-      if (place.nowhere()) {
-        return;
+  const std::int64_t first_boundary = (run.first_block + 1) * span;
+  device_.begin(hashes, run.group, first_boundary, (end_block + 1) * span, span);
+  const auto num_keys = static_cast<std::size_t>(std::max<std::int64_t>(0, end_block - run.first_block));
+  const KeyRun keys = hashes.keys(run.group, namespace_fingerprint_, first_boundary, span, num_keys);
+  RunCursor cursor;
+  std::size_t batch = kFirstBatch;
+  for (std::size_t done = 0; done < num_keys; done += batch, batch = std::min(2 * batch, kMostInBatch)) {
+    const auto found = std::span(batch_).first(std::min(batch, num_keys - done));
+    cache_.find_run(keys.from(done), found, cursor);
+    for (std::size_t k = 0; k < found.size(); ++k) {
+      const bool is_ready = found[k] != kNoEntry && cache_.ready(found[k]);
+      Place place{.entry = is_ready ? found[k] : kNoEntry, .device = kNullBlock};
+      if (!is_ready) {
+        place.device =
+            uses_device_ ? device_.find(first_boundary + static_cast<std::int64_t>(done + k) * span) : kNullBlock;
+        if (place.nowhere()) {
+          return;
+        }
       }
+      run.places.push_back(place);
     }
-    run.places.push_back(place);
   }
 }
 
@@ -260,6 +255,8 @@ void PrefixSearch::append_run(const HashChain& hashes, const FullRun& run, Block
   const std::int64_t span = geometry_.span_tokens(run.group);
   device_.begin(hashes, run.group, (range.first_block + 1) * span, range.end_block * span, span);
   std::int64_t num_misses = 0;
+  blocks.reserve(blocks.size() +
+                 static_cast<std::size_t>(std::max<std::int64_t>(0, range.end_block - range.first_block)));
   for (std::int64_t i = range.first_block; i < range.end_block; ++i) {
     Place place = run.places[static_cast<std::size_t>(i - run.first_block)];
     if (uses_device_ && place.device == kNullBlock && num_misses < DeviceView::kMostAhead) {

@@ -1,6 +1,7 @@
 #ifndef HOSTKV_CONNECTOR_PREFIX_SEARCH_H_
 #define HOSTKV_CONNECTOR_PREFIX_SEARCH_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -61,6 +62,8 @@ class PrefixSearch {
   [[nodiscard]] EntryId find_ready(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) const;
 
  private:
+  static constexpr std::size_t kMostInBatch = 256;  // keys that are looked up together
+
   // Where a block is: an entry of the host, else a block of the device, else nowhere.
   struct Place {
     EntryId entry = kNoEntry;
@@ -108,6 +111,7 @@ class PrefixSearch {
   std::vector<GroupIndex> other_groups_;  // windows, chunks, states
   std::int64_t step_tokens_;              // of the boundaries that are looked at
   std::vector<std::int64_t> lost_tokens_;
+  std::array<EntryId, kMostInBatch> batch_;  // scratch
 };
 
 }  // namespace hostkv

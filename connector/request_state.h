@@ -50,6 +50,15 @@ struct HashChain {
     const auto index = static_cast<std::size_t>(boundary_tokens / hash_block_tokens - 1);
     return std::span<const std::byte>(bytes).subspan(index * hash_size_bytes, hash_size_bytes);
   }
+  // The keys of `num_keys` boundaries, `step_tokens` apart. REQUIRES: all of them as at_boundary() wants them.
+  [[nodiscard]] KeyRun keys(GroupIndex group, std::uint64_t namespace_fingerprint, std::int64_t first_boundary_tokens,
+                            std::int64_t step_tokens, std::size_t num_keys) const {
+    return {.hashes = num_keys == 0 ? nullptr : at_boundary(first_boundary_tokens).data(),
+            .stride_bytes = static_cast<std::size_t>(step_tokens / hash_block_tokens) * hash_size_bytes,
+            .hash_size_bytes = hash_size_bytes,
+            .num_keys = num_keys,
+            .tag = make_key_tag(group, hash_size_bytes, namespace_fingerprint)};
+  }
 };
 
 // How far the blocks of one admission are stored. Cursors are hints: a key is looked up before it is stored again.

@@ -93,6 +93,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
                     std::vector<PromisedBlock> blocks);
   void count_lookup(RequestState& request, std::int64_t queried_tokens);
   void drop_promise(RequestState& request);
+  void end_promise(RequestState& request);
   void release_device_blocks(Promise& promise);
   void release_untaken_device_blocks();
   [[nodiscard]] Status check_targets(const RequestState& request, std::span<const GroupTable> tables,
@@ -111,6 +112,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void note_first_run(RequestState& request, std::int64_t num_computed_tokens) const;
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
   void plan_victims();
+  std::vector<std::byte> write_metadata();
   PlannedJob new_job(Direction direction, RequestId request) const;
   void queue_job(PlannedJob job);
 
@@ -145,6 +147,11 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<RequestState*> scheduled_;    // of the step being planned
   std::vector<RequestId> with_hand_offs_;   // of the step being planned
   std::vector<RequestId> device_promises_;  // requests whose promise pins device blocks, some of them dropped since
+
+  // Scratch memory, so that a call allocates nothing once warm.
+  std::vector<EntryId> entries_;
+  std::vector<BlockId> device_blocks_;
+  std::vector<PromisedBlock> spare_blocks_;
 
   std::uint64_t epoch_ = 1;
   std::uint64_t sequence_ = 0;

@@ -85,7 +85,8 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     if (answer.boundary_tokens <= num_local_tokens) {
       return answer;
     }
-    std::vector<PromisedBlock> blocks;
+    std::vector<PromisedBlock> blocks = std::exchange(spare_blocks_, {});
+    blocks.clear();
     search.append_needed(request.hashes, num_local_tokens, answer.boundary_tokens, blocks);
     make_promise(request, num_local_tokens, answer.boundary_tokens, std::move(blocks));
     // The blocks of the device that it pins must fit beside those that the load will fill.
@@ -103,17 +104,19 @@ void SchedulerConnectorImpl::make_promise(RequestState& request, std::int64_t nu
   promise.num_local_tokens = num_local_tokens;
   promise.boundary_tokens = boundary_tokens;
   promise.blocks = std::move(blocks);
-  std::vector<BlockId> device_blocks;
+  entries_.clear();
+  device_blocks_.clear();
   for (const PromisedBlock& block : promise.blocks) {
     if (block.entry != kNoEntry) {
-      pool_->cache.pin(block.entry);
+      entries_.push_back(block.entry);
     } else {
-      device_blocks.push_back(block.device_block);
+      device_blocks_.push_back(block.device_block);
     }
   }
-  promise.num_device_blocks = std::ssize(device_blocks);
-  if (!device_blocks.empty()) {
-    engine_.pin(device_blocks);
+  pool_->cache.pin_all(entries_);
+  promise.num_device_blocks = std::ssize(device_blocks_);
+  if (!device_blocks_.empty()) {
+    engine_.pin(device_blocks_);
     pinned_device_blocks_ += promise.num_device_blocks;
     promise.pins_device = true;
     device_promises_.push_back(request.id);
@@ -149,10 +152,20 @@ void SchedulerConnectorImpl::drop_promise(RequestState& request) {
     return;
   }
   release_device_blocks(*request.promise);
+  entries_.clear();
   for (auto block = request.promise->blocks.rbegin(); block != request.promise->blocks.rend(); ++block) {
     if (block->entry != kNoEntry) {
-      pool_->cache.unpin(block->entry);
+      entries_.push_back(block->entry);
     }
+  }
+  pool_->cache.unpin_all(entries_);
+  end_promise(request);
+}
+
+// The memory of its list is kept for the next one.
+void SchedulerConnectorImpl::end_promise(RequestState& request) {
+  if (request.promise->blocks.capacity() > spare_blocks_.capacity()) {
+    spare_blocks_ = std::move(request.promise->blocks);
   }
   request.promise.reset();
 }
@@ -293,18 +306,20 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
   }
   PlannedJob load = new_job(Direction::kLoad, request.id);
   PlannedJob copy = new_job(Direction::kDeviceCopy, request.id);
-  std::vector<BlockId> targets;
+  device_blocks_.clear();
+  load.blocks.reserve(promise.blocks.size() - static_cast<std::size_t>(promise.num_device_blocks));
+  copy.blocks.reserve(static_cast<std::size_t>(promise.num_device_blocks));
   for (const PromisedBlock& block : promise.blocks) {
     const BlockId target = tables[block.group.value()][block.block_index];
     PlannedJob& job = block.entry == kNoEntry ? copy : load;
     job.blocks.push_back(JobBlock{block.group, target, block.entry, block.device_block});
-    targets.push_back(target);
+    device_blocks_.push_back(target);
   }
-  engine_.pin(targets);  // the promise's other pins go over to the jobs
-  pinned_device_blocks_ += std::ssize(targets);
-  metrics_.planned_load_blocks += std::ssize(targets);
+  engine_.pin(device_blocks_);  // the promise's other pins go over to the jobs
+  pinned_device_blocks_ += std::ssize(device_blocks_);
+  metrics_.planned_load_blocks += std::ssize(device_blocks_);
   metrics_.planned_device_copies += std::ssize(copy.blocks);
-  request.promise.reset();
+  end_promise(request);
   request.loading = true;
   Load& together = loads_[request.id];
   together = {};

@@ -72,23 +72,27 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
   for (const RequestId id : with_hand_offs_) {
     find_request(id)->hand_offs.clear();
   }
-  StepMetadata metadata;
-  metadata.epoch = epoch_;
-  metadata.sequence = ++sequence_;
+  return write_metadata();
+}
+
+// What was planned since the last step, straight into the message.
+std::vector<std::byte> SchedulerConnectorImpl::write_metadata() {
+  std::size_t num_blocks = 0;
+  for (const JobId id : unsent_) {
+    num_blocks += jobs_.at(id).blocks.size();
+  }
+  StepMetadataWriter writer(epoch_, ++sequence_, unsent_.size(), num_blocks);
   for (const JobId id : unsent_) {
     PlannedJob& job = jobs_.at(id);
     job.sent = true;
-    StepJob& sent = metadata.jobs.emplace_back();
-    sent.id = id;
-    sent.direction = job.direction;
-    sent.blocks.reserve(job.blocks.size());
+    writer.begin_job(id, job.direction, job.blocks.size());
     for (const JobBlock& block : job.blocks) {
       const SlotId slot = block.entry == kNoEntry ? SlotId{block.source.value()} : pool_->cache.slot(block.entry);
-      sent.blocks.push_back(StepBlock{block.group, block.block, slot});
+      writer.add_block(StepBlock{block.group, block.block, slot});
     }
   }
   unsent_.clear();
-  return encode_step_metadata(metadata);
+  return writer.finish();
 }
 
 void SchedulerConnectorImpl::forget_preempted(const StepInput& step) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
+
 namespace hostkv {
 namespace {
 
@@ -15,37 +17,6 @@ constexpr std::size_t kHeaderBytes = 28;
 constexpr std::size_t kJobBytes = 16;
 constexpr std::size_t kBlockBytes = 16;
 constexpr std::size_t kChecksumBytes = 8;
-
-// Little endian, whatever the machine.
-template <class Int>
-std::array<std::byte, sizeof(Int)> to_bytes(Int value) {
-  std::array<std::byte, sizeof(Int)> bytes;
-  for (std::size_t i = 0; i < sizeof(Int); ++i) {
-    bytes[i] = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFFU);
-  }
-  return bytes;
-}
-
-class Writer {
- public:
-  explicit Writer(std::size_t size_bytes) : bytes_(size_bytes) {}
-
-  template <class Int>
-  void put(Int value) {
-    put_raw(to_bytes(value));
-  }
-  void put_raw(std::span<const std::byte> raw) {
-    std::memcpy(bytes_.data() + at_, raw.data(), raw.size());
-    at_ += raw.size();
-  }
-
-  [[nodiscard]] std::span<const std::byte> written() const { return std::span(bytes_).first(at_); }
-  std::vector<std::byte> take() { return std::move(bytes_); }
-
- private:
-  std::vector<std::byte> bytes_;  // of its final size from the start
-  std::size_t at_ = 0;
-};
 
 // Reads with bounds: once a read went past the end, ok() is false and all values are 0.
 class Reader {
@@ -82,14 +53,6 @@ tl::unexpected<Status> bad(const std::string& what) {
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
-}
-
-std::size_t encoded_bytes(const StepMetadata& metadata) {
-  std::size_t size = kHeaderBytes + kChecksumBytes;
-  for (const StepJob& job : metadata.jobs) {
-    size += kJobBytes + kBlockBytes * job.blocks.size();
-  }
-  return size;
 }
 
 Result<StepJob> decode_job(Reader& reader) {
@@ -142,26 +105,44 @@ Status check_envelope(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+StepMetadataWriter::StepMetadataWriter(std::uint64_t epoch, std::uint64_t sequence, std::size_t num_jobs,
+                                       std::size_t num_blocks)
+    : bytes_(kHeaderBytes + kJobBytes * num_jobs + kBlockBytes * num_blocks + kChecksumBytes), at_(bytes_.data()) {
+  std::memcpy(at_, kMagic.data(), kMagic.size());
+  at_ += kMagic.size();
+  put(kStepMetadataVersion);
+  put(std::uint16_t{0});
+  put(epoch);
+  put(sequence);
+  put(static_cast<std::uint32_t>(num_jobs));
+}
+
+void StepMetadataWriter::begin_job(JobId id, Direction direction, std::size_t num_blocks) {
+  put(id.value());
+  put(static_cast<std::uint32_t>(direction));  // one byte and three zeros
+  put(static_cast<std::uint32_t>(num_blocks));
+}
+
+std::vector<std::byte> StepMetadataWriter::finish() {
+  const std::size_t written = bytes_.size() - kChecksumBytes;
+  HOSTKV_CHECK(at_ == bytes_.data() + written, "a step's message has the jobs and blocks that were announced");
+  put(checksum_of(std::span<const std::byte>(bytes_).first(written)));
+  return std::move(bytes_);
+}
+
 std::vector<std::byte> encode_step_metadata(const StepMetadata& metadata) {
-  Writer writer(encoded_bytes(metadata));
-  writer.put_raw(kMagic);
-  writer.put(kStepMetadataVersion);
-  writer.put(std::uint16_t{0});
-  writer.put(metadata.epoch);
-  writer.put(metadata.sequence);
-  writer.put(static_cast<std::uint32_t>(metadata.jobs.size()));
+  std::size_t num_blocks = 0;
   for (const StepJob& job : metadata.jobs) {
-    writer.put(job.id.value());
-    writer.put(static_cast<std::uint32_t>(job.direction));  // one byte and three zeros
-    writer.put(static_cast<std::uint32_t>(job.blocks.size()));
+    num_blocks += job.blocks.size();
+  }
+  StepMetadataWriter writer(metadata.epoch, metadata.sequence, metadata.jobs.size(), num_blocks);
+  for (const StepJob& job : metadata.jobs) {
+    writer.begin_job(job.id, job.direction, job.blocks.size());
     for (const StepBlock& block : job.blocks) {
-      writer.put(block.group.value());
-      writer.put(block.block.value());
-      writer.put(block.slot.value());
+      writer.add_block(block);
     }
   }
-  writer.put(checksum_of(writer.written()));
-  return writer.take();
+  return writer.finish();
 }
 
 Result<StepMetadata> decode_step_metadata(std::span<const std::byte> bytes) {

@@ -1,8 +1,10 @@
 #ifndef HOSTKV_CONNECTOR_STEP_METADATA_H_
 #define HOSTKV_CONNECTOR_STEP_METADATA_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -49,6 +51,44 @@ struct StepMetadata {
 // direction (as in types.h), 3 bytes zero, u32 blocks; a block: u32 group, u32 block, u64 slot (of a kDeviceCopy: u64
 // source block); at the end the XXH3-64 of all bytes before it. Version 2 added the direction kDeviceCopy.
 inline constexpr std::uint16_t kStepMetadataVersion = 2;
+
+// Writes a message piece by piece into its final place.
+//
+// Thread-safety: one thread. Ownership: the message is the caller's after finish(). Cost: O(bytes).
+// Failure: none; REQUIRES exactly the announced jobs and blocks.
+class StepMetadataWriter {
+ public:
+  StepMetadataWriter(std::uint64_t epoch, std::uint64_t sequence, std::size_t num_jobs, std::size_t num_blocks);
+
+  // Its `num_blocks` blocks come next.
+  void begin_job(JobId id, Direction direction, std::size_t num_blocks);
+  void add_block(const StepBlock& block) {
+    put(block.group.value());
+    put(block.block.value());
+    put(block.slot.value());
+  }
+  std::vector<std::byte> finish();
+
+ private:
+  template <class Int>
+  void put(Int value);
+
+  std::vector<std::byte> bytes_;  // of its final size from the start
+  std::byte* at_;
+};
+
+// Little endian, whatever the machine.
+template <class Int>
+void StepMetadataWriter::put(Int value) {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(at_, &value, sizeof(value));
+  } else {
+    for (std::size_t i = 0; i < sizeof(value); ++i) {
+      at_[i] = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFFU);
+    }
+  }
+  at_ += sizeof(value);
+}
 
 std::vector<std::byte> encode_step_metadata(const StepMetadata& metadata);
 

@@ -1,6 +1,7 @@
 #include "connector/store_planner.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -86,8 +87,11 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
 void StorePlanner::read_tables(const RequestState& request) {
   const Geometry& geometry = context_.geometry;
   sources_.assign(geometry.num_groups(), {});
+  hash_size_bytes_ = request.hashes.hash_size_bytes;
+  tags_.clear();
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
     const GroupIndex group{g};
+    tags_.push_back(make_key_tag(group, hash_size_bytes_, context_.namespace_fingerprint));
     if (geometry.offloadable(group) && !is_align_state(geometry.group(group))) {
       sources_[g].table = context_.engine.block_table(request.id, group);
       sources_[g].left_out = {request.loaded_from_tokens / geometry.span_tokens(group),
@@ -120,12 +124,20 @@ void StorePlanner::find_boundaries(const RequestState& request, std::int64_t sto
   }
 }
 
+// Tokens up to which every full-attention table goes.
+std::int64_t StorePlanner::end_of_tables() const {
+  std::int64_t end_tokens = std::numeric_limits<std::int64_t>::max();
+  for (const GroupIndex group : full_groups_) {
+    end_tokens = std::min(end_tokens, std::ssize(sources_[group.value()].table) * context_.geometry.span_tokens(group));
+  }
+  return end_tokens;
+}
+
 // A boundary whose window or state has gone from the device and is not stored cannot be stored any more.
 void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t storable_tokens) {
+  const std::int64_t table_end = end_of_tables();
   std::erase_if(boundaries_, [&](std::int64_t boundary) {
-    const bool has_tables = std::ranges::all_of(full_groups_, [&](GroupIndex group) {
-      return context_.geometry.needs(group, boundary).end_block <= std::ssize(sources_[group.value()].table);
-    });
+    const bool has_tables = boundary <= table_end;
     const bool storable = has_tables && std::ranges::all_of(other_groups_, [&](GroupIndex group) {
                             return is_storable(request, group, boundary, storable_tokens);
                           });
@@ -245,13 +257,21 @@ void StorePlanner::collect_full(const RequestState& request, GroupIndex group, s
   const std::int64_t drop = geometry.drops_unit(group) ? std::min(geometry.hit_alignment_tokens(), span) : 0;
   const Source& source = sources_[group.value()];
   std::int64_t next_block = done_tokens / span;
+  const std::size_t stride_bytes =
+      static_cast<std::size_t>(span / request.hashes.hash_block_tokens) * request.hashes.hash_size_bytes;
+  const std::byte* next_hash = (next_block + 1) * span <= request.hashes.hashed_tokens()
+                                   ? request.hashes.at_boundary((next_block + 1) * span).data()
+                                   : nullptr;
   for (std::size_t k = 0; k < boundaries.size(); ++k) {
     const bool is_tail_written = boundaries[k] + drop <= storable_tokens;
     const std::int64_t tail = is_tail_written ? boundaries[k] + drop : boundaries[k] / span * span;
-    for (; !leaves_to_device_ && next_block < tail / span; ++next_block) {
-      add_candidate(request, group, (next_block + 1) * span, k, source.at(next_block), false);
+    for (; (next_block + 1) * span <= tail; ++next_block, next_hash += stride_bytes) {
+      if (!leaves_to_device_) {
+        add_candidate(next_hash, group, (next_block + 1) * span, k, source.at(next_block), false);
+      }
     }
-    if (tail % span != 0) {
+    const bool ends_inside = next_block * span < tail || (next_block * span > tail && tail % span != 0);
+    if (ends_inside) {
       add_candidate(request, group, tail, k, source.at(tail / span), false);
     }
   }
@@ -278,9 +298,14 @@ void StorePlanner::collect_other(const RequestState& request, GroupIndex group,
 
 void StorePlanner::add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens,
                                  std::size_t ordinal, BlockId source, bool is_kept_by_device) {
+  add_candidate(request.hashes.at_boundary(end_tokens).data(), group, end_tokens, ordinal, source, is_kept_by_device);
+}
+
+void StorePlanner::add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens,
+                                 std::size_t ordinal, BlockId source, bool is_kept_by_device) {
   Candidate& added = candidates_.emplace_back();
-  added.key = key_at(request, group, end_tokens);
-  added.hash = hash_of(added.key);
+  added.engine_hash = engine_hash;
+  added.hash = hash_of(detail::make_key(engine_hash, hash_size_bytes_, tags_[group.value()]));
   added.end_tokens = end_tokens;
   added.ordinal = static_cast<std::uint32_t>(ordinal);
   added.group = group;
@@ -300,14 +325,14 @@ void StorePlanner::keep_missing(const RequestState& request, std::span<const std
     const Candidate& candidate = candidates_[i];
     const bool is_new =
         candidate.end_tokens > request.stores.counted_tokens && candidate.end_tokens <= boundaries[candidate.ordinal];
-    if (context_.cache.find(candidate.key, candidate.hash) != kNoEntry) {
+    if (context_.cache.find(key_of(candidate), candidate.hash) != kNoEntry) {
       num_present_ += is_new ? 1 : 0;
       continue;
     }
     // Only what stands between the device's own blocks and a load's has no source here, and nobody asks for it.
-    const bool is_left = leaves_to_device_ && candidate.is_kept_by_device &&
-                         context_.engine.carries_key(candidate.source, candidate.group,
-                                                     request.hashes.at_boundary(candidate.end_tokens));
+    const bool is_left =
+        leaves_to_device_ && candidate.is_kept_by_device &&
+        context_.engine.carries_key(candidate.source, candidate.group, {candidate.engine_hash, hash_size_bytes_});
     if (candidate.source == kNullBlock || is_left) {
       continue;
     }
@@ -323,7 +348,7 @@ StorePlanner::Outcome StorePlanner::reserve_and_commit(const RequestState& reque
   }
   wants_.clear();
   for (const Candidate& candidate : candidates_) {
-    wants_.push_back(StoreWant{candidate.key, context_.class_of_group[candidate.group.value()],
+    wants_.push_back(StoreWant{key_of(candidate), context_.class_of_group[candidate.group.value()],
                                is_full(context_.geometry.group(candidate.group))});
   }
   reserved_.clear();

@@ -57,10 +57,10 @@ class StorePlanner {
  private:
   enum class Outcome : std::uint8_t { kStored, kNothingNew, kNoRoom };
   struct Candidate {
-    OffloadKey key;
-    std::uint64_t hash = 0;
-    std::int64_t end_tokens = 0;  // of the key
-    std::uint32_t ordinal = 0;    // of its set among those that are tried together
+    const std::byte* engine_hash = nullptr;  // of its key, in the request's chain
+    std::uint64_t hash = 0;                  // hash_of(its key)
+    std::int64_t end_tokens = 0;             // of the key
+    std::uint32_t ordinal = 0;               // of its set among those that are tried together
     GroupIndex group;
     BlockId source;
     bool is_kept_by_device = false;  // if the device has the key
@@ -79,6 +79,7 @@ class StorePlanner {
   void read_tables(const RequestState& request);
   [[nodiscard]] bool must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const;
   void find_boundaries(const RequestState& request, std::int64_t storable_tokens);
+  [[nodiscard]] std::int64_t end_of_tables() const;
   void drop_unstorable(const RequestState& request, std::int64_t storable_tokens);
   [[nodiscard]] bool is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
                                  std::int64_t storable_tokens) const;
@@ -97,6 +98,11 @@ class StorePlanner {
                      std::int64_t storable_tokens);
   void add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
                      BlockId source, bool is_kept_by_device);
+  void add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
+                     BlockId source, bool is_kept_by_device);
+  [[nodiscard]] OffloadKey key_of(const Candidate& candidate) const {
+    return detail::make_key(candidate.engine_hash, hash_size_bytes_, tags_[candidate.group.value()]);
+  }
   void keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries);
   Outcome reserve_and_commit(const RequestState& request, PlannedJob& job);
 
@@ -113,8 +119,10 @@ class StorePlanner {
   std::vector<GroupIndex> full_groups_;
   std::vector<GroupIndex> other_groups_;
   // Of the call.
-  std::vector<Source> sources_;  // [num_groups]; empty for align states
-  bool from_start_ = false;      // the next set looks at all of its full-attention blocks again
+  std::size_t hash_size_bytes_ = 0;
+  std::vector<std::uint64_t> tags_;  // [num_groups]: of the group's keys
+  std::vector<Source> sources_;      // [num_groups]; empty for align states
+  bool from_start_ = false;          // the next set looks at all of its full-attention blocks again
   std::vector<std::int64_t> boundaries_;
   std::vector<Candidate> candidates_;
   std::vector<StoreWant> wants_;

@@ -1,30 +1,78 @@
 #include "offload/block_index.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "base/check.h"
 
 namespace hostkv {
 namespace {
 
 constexpr std::size_t kInitialBuckets = 1024;
+constexpr std::size_t kMostTogether = 32;
+constexpr std::uint32_t kStepsAhead = 12;
 
-std::uint32_t low_half(std::uint64_t hash) {
-  return static_cast<std::uint32_t>(hash);
+std::size_t buckets_for(std::size_t num_keys) {
+  return std::bit_ceil(std::max(kInitialBuckets, 2 * num_keys + 1));
 }
 
 }  // namespace
 
-BlockIndex::BlockIndex() : buckets_(kInitialBuckets), mask_(kInitialBuckets - 1) {}
+BlockIndex::BlockIndex(std::size_t expected_keys) : buckets_(buckets_for(expected_keys)), mask_(buckets_.size() - 1) {
+  entries_.reserve(expected_keys);
+  free_entries_.reserve(expected_keys);
+}
 
-EntryId BlockIndex::find(const OffloadKey& key, std::uint64_t hash) const {
-  const std::uint32_t low_hash = low_half(hash);
-  for (std::uint64_t at = hash & mask_;; at = (at + 1) & mask_) {
-    const Bucket& bucket = buckets_[at];
-    if (bucket.entry == kNoEntry) {
-      return kNoEntry;
+void BlockIndex::find_run(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+  std::size_t done = 0;
+  while (done < entries.size()) {
+    if (cursor.step != 0) {
+      const std::size_t num_followed = follow(run.from(done), entries.subspan(done), cursor);
+      cursor.num_together = num_followed > 0 ? 2 : cursor.num_together;
+      done += num_followed;
     }
-    if (bucket.low_hash == low_hash && entries_[bucket.entry.value()].key == key) {
-      return bucket.entry;
+    const auto together = entries.subspan(done, std::min(cursor.num_together, entries.size() - done));
+    find_together(run.from(done), together);
+    for (const EntryId id : together) {
+      const bool are_neighbours = id != kNoEntry && cursor.last != kNoEntry &&
+                                  (id.value() - cursor.last.value() == 1 || cursor.last.value() - id.value() == 1);
+      cursor.step = are_neighbours ? id.value() - cursor.last.value() : 0;
+      cursor.last = id;
     }
+    cursor.num_together = std::min(2 * cursor.num_together, kMostTogether);
+    done += together.size();
+  }
+}
+
+std::size_t BlockIndex::follow(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+  const auto num_entries = static_cast<std::uint32_t>(entries_.size());
+  std::uint32_t next = cursor.last.value() + cursor.step;
+  std::size_t found = 0;
+  for (; found < entries.size() && next < num_entries; ++found, next += cursor.step) {
+    if (const std::uint32_t ahead = next + kStepsAhead * cursor.step; ahead < num_entries) {
+      __builtin_prefetch(&entries_[ahead], 1);
+    }
+    const IndexEntry& entry = entries_[next];
+    if (!entry.is_known() || !entry.holds(run.words(found), run.tag)) {
+      break;
+    }
+    entries[found] = EntryId{next};
+  }
+  cursor.last = EntryId{next - cursor.step};
+  return found;
+}
+
+void BlockIndex::find_together(const KeyRun& run, std::span<EntryId> entries) const {
+  std::array<std::uint64_t, kMostTogether> hashes;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    hashes[i] = run[i].mixed;
+    prefetch(hashes[i]);
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    prefetch_entry(hashes[i]);
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i] = find(run.words(i), run.tag, hashes[i]);
   }
 }
 
@@ -41,8 +89,10 @@ EntryId BlockIndex::insert(const OffloadKey& key, SlotId slot) {
     id = free_entries_.back();
     free_entries_.pop_back();
   }
-  entries_[id.value()] = IndexEntry{.key = key, .slot = slot, .state = EntryState::kStoring};
-  place(Bucket{.low_hash = low_half(hash_of(key)), .entry = id});
+  const auto low_hash = static_cast<std::uint32_t>(hash_of(key));
+  entries_[id.value()] = IndexEntry{
+      .key_hash = key.hash, .key_tag = key.tag, .slot = slot, .low_hash = low_hash, .state = EntryState::kStoring};
+  place(Bucket{.low_hash = low_hash, .entry = id});
   ++num_keys_;
   return id;
 }
@@ -71,7 +121,7 @@ void BlockIndex::place(Bucket bucket) {
 
 // Linear probing without tombstones: what follows in the run moves up where its home allows it.
 void BlockIndex::take_out(EntryId id) {
-  std::uint64_t hole = hash_of(entry(id).key) & mask_;
+  std::uint64_t hole = entry(id).low_hash & mask_;
   while (buckets_[hole].entry != id) {
     HOSTKV_DCHECK(buckets_[hole].entry != kNoEntry, "R15: a key in the index is in the table");
     hole = (hole + 1) & mask_;

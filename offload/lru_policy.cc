@@ -4,7 +4,33 @@
 
 namespace hostkv {
 
-void LruPolicy::add_candidate(EntryId entry, std::uint32_t size_class) {
+void LruPolicy::add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    prefetch(entries, i + kPrefetchDistance);
+    append(entries[i], size_class);
+  }
+}
+
+// Entries that stand in the list as they do here leave it together: only the ends of such a run are re-linked.
+void LruPolicy::remove_candidates(std::span<const EntryId> entries) {
+  for (std::size_t begin = 0; begin < entries.size();) {
+    const bool to_older = begin + 1 < entries.size() && link(entries[begin]).older == entries[begin + 1];
+    std::size_t end = begin + 1;
+    while (end < entries.size() &&
+           (to_older ? link(entries[end - 1]).older : link(entries[end - 1]).newer) == entries[end]) {
+      prefetch(entries, end + kPrefetchDistance);
+      ++end;
+    }
+    const auto run = entries.subspan(begin, end - begin);
+    unlink(to_older ? run.back() : run.front(), to_older ? run.front() : run.back(), run.size());
+    for (const EntryId entry : run) {
+      link(entry).size_class = kNoClass;
+    }
+    begin = end;
+  }
+}
+
+void LruPolicy::append(EntryId entry, std::uint32_t size_class) {
   if (entry.value() >= links_.size()) {
     links_.resize(std::size_t{entry.value()} + 1);
   }
@@ -20,14 +46,23 @@ void LruPolicy::add_candidate(EntryId entry, std::uint32_t size_class) {
   ++list.size;
 }
 
-void LruPolicy::remove_candidate(EntryId entry) {
-  const Link removed = link(entry);
-  HOSTKV_DCHECK(removed.size_class != kNoClass, "R15: only a candidate is removed");
-  List& list = lists_[removed.size_class];
-  (removed.older == kNoEntry ? list.oldest : link(removed.older).newer) = removed.newer;
-  (removed.newer == kNoEntry ? list.newest : link(removed.newer).older) = removed.older;
-  link(entry).size_class = kNoClass;
-  --list.size;
+void LruPolicy::unlink(EntryId oldest, EntryId newest, std::uint64_t count) {
+  HOSTKV_DCHECK(link(oldest).size_class != kNoClass, "R15: only a candidate is removed");
+  List& list = lists_[link(oldest).size_class];
+  const EntryId older = link(oldest).older;
+  const EntryId newer = link(newest).newer;
+  (older == kNoEntry ? list.oldest : link(older).newer) = newer;
+  (newer == kNoEntry ? list.newest : link(newer).older) = older;
+  list.size -= count;
+}
+
+std::size_t LruPolicy::first_victims(std::uint32_t size_class, std::span<EntryId> victims) const {
+  std::size_t count = 0;
+  for (EntryId next = lists_[size_class].oldest; next != kNoEntry && count < victims.size();
+       next = links_[next.value()].newer) {
+    victims[count++] = next;
+  }
+  return count;
 }
 
 EntryId LruPolicy::victim() const {

@@ -14,16 +14,20 @@ class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(std::uint32_t num_size_classes) : lists_(num_size_classes) {}
 
-  void add_candidate(EntryId entry, std::uint32_t size_class) override;
-  void remove_candidate(EntryId entry) override;
+  void add_candidate(EntryId entry, std::uint32_t size_class) override { append(entry, size_class); }
+  void remove_candidate(EntryId entry) override { remove_candidates(std::span(&entry, 1)); }
+  void add_candidates(std::span<const EntryId> entries, std::uint32_t size_class) override;
+  void remove_candidates(std::span<const EntryId> entries) override;
   [[nodiscard]] EntryId victim(std::uint32_t size_class) const override { return lists_[size_class].oldest; }
   [[nodiscard]] EntryId next_victim(EntryId candidate) const override { return links_[candidate.value()].newer; }
+  [[nodiscard]] std::size_t first_victims(std::uint32_t size_class, std::span<EntryId> victims) const override;
   [[nodiscard]] EntryId victim() const override;
   [[nodiscard]] std::uint64_t num_candidates(std::uint32_t size_class) const override {
     return lists_[size_class].size;
   }
 
  private:
+  static constexpr std::size_t kPrefetchDistance = 16;
   static constexpr std::uint32_t kNoClass = 0xFFFFFFFFU;
   struct Link {
     EntryId older = kNoEntry;
@@ -38,6 +42,14 @@ class LruPolicy final : public EvictionPolicy {
   };
 
   Link& link(EntryId entry) { return links_[entry.value()]; }
+  void prefetch(std::span<const EntryId> entries, std::size_t at) const {
+    if (at < entries.size() && entries[at].value() < links_.size()) {
+      __builtin_prefetch(links_.data() + entries[at].value(), 1);
+    }
+  }
+  void append(EntryId entry, std::uint32_t size_class);
+  // Takes a piece of a list out. Its entries' own links stay as they are.
+  void unlink(EntryId oldest, EntryId newest, std::uint64_t count);
 
   std::vector<Link> links_;  // by EntryId
   std::vector<List> lists_;  // by size class

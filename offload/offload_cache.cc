@@ -1,50 +1,83 @@
 #include "offload/offload_cache.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 
 namespace hostkv {
+namespace {
+
+constexpr std::size_t kWantsAhead = 16;
+constexpr std::size_t kVictimsTogether = 8;
+constexpr std::uint64_t kMostPrepared = 1U << 20U;  // keys that the index has room for from the start
+
+}  // namespace
 
 OffloadCache::OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
                            std::unique_ptr<EvictionPolicy> policy)
-    : slots_(std::move(slots_per_slab), num_slabs),
+    : index_(std::min(num_slabs * *std::ranges::max_element(slots_per_slab), kMostPrepared)),
+      slots_(std::move(slots_per_slab), num_slabs),
       policy_(std::move(policy)),
       entry_of_slot_(num_slabs * slots_.max_slots_per_slab(), kNoEntry) {}
 
 bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain, std::vector<EntryId>& reserved,
                            bool urgent) {
   const std::size_t before = reserved.size();
-  for (const StoreWant& want : wants) {
-    const std::optional<SlotId> slot = acquire_slot(want.size_class, chain, urgent);
-    if (!slot) {
-      for (std::size_t i = reserved.size(); i > before; --i) {
-        abort(reserved[i - 1]);
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    const StoreWant& want = wants[i];
+    if (i + kWantsAhead < wants.size()) {
+      index_.prefetch(hash_of(wants[i + kWantsAhead].key));
+    }
+    if (i % kVictimsTogether == 0 && i + 1 < wants.size() && slots_.num_free_slabs() == 0) {
+      prefetch_victims(want.size_class);
+    }
+    const SlotId slot = acquire_slot(want.size_class, chain, urgent);
+    if (slot == kNoSlot) {
+      for (; reserved.size() > before; reserved.pop_back()) {
+        abort(reserved.back());
       }
-      reserved.resize(before);
       return false;
     }
-    const EntryId id = index_.insert(want.key, *slot);
-    index_.entry(id).chain = chain;
-    index_.entry(id).prefix_closed = want.prefix_closed;
-    entry_at(*slot) = id;
-    index_.entry(id).pins = 1;
+    const EntryId id = index_.insert(want.key, slot);
+    IndexEntry& entry = index_.entry(id);
+    entry.chain = chain;
+    entry.prefix_closed = want.prefix_closed;
+    entry.size_class = static_cast<std::uint16_t>(want.size_class);
+    entry.pins = 1;
+    entry_at(slot) = id;
     ++num_pinned_;
     reserved.push_back(id);
   }
   return true;
 }
 
-void OffloadCache::publish(EntryId id) {
-  IndexEntry& entry = index_.entry(id);
-  if (entry.state == EntryState::kStoring) {
-    entry.state = EntryState::kReady;
-    ++num_ready_;
+// Of twice as many as will go until the next call: the table's lines of the first half, the entries of the second.
+void OffloadCache::prefetch_victims(std::uint32_t size_class) const {
+  std::array<EntryId, 2 * kVictimsTogether> victims;
+  const std::size_t count = policy_->first_victims(size_class, victims);
+  for (std::size_t i = kVictimsTogether; i < count; ++i) {
+    __builtin_prefetch(&index_.entry(victims[i]), 1);
   }
-  unpin(id);
+  for (std::size_t i = 0; i < std::min(count, kVictimsTogether); ++i) {
+    index_.prefetch(index_.entry(victims[i]).low_hash);
+  }
+}
+
+void OffloadCache::publish(EntryId id) {
+  publish_all(std::span(&id, 1));
+}
+
+void OffloadCache::publish_all(std::span<const EntryId> ids) {
+  for (const EntryId id : ids) {
+    IndexEntry& entry = index_.entry(id);
+    if (entry.state == EntryState::kStoring) {
+      entry.state = EntryState::kReady;
+      ++num_ready_;
+    }
+  }
+  unpin_all(ids);
 }
 
 void OffloadCache::abort(EntryId id) {
@@ -55,24 +88,49 @@ void OffloadCache::abort(EntryId id) {
 }
 
 void OffloadCache::pin(EntryId id) {
-  if (index_.entry(id).pins == 0) {
-    policy_->remove_candidate(id);
-    ++num_pinned_;
-  }
-  ++index_.entry(id).pins;
+  pin_all(std::span(&id, 1));
 }
 
 void OffloadCache::unpin(EntryId id) {
-  IndexEntry& entry = index_.entry(id);
-  HOSTKV_CHECK(entry.pins > 0, "R4: each pin is undone once");
-  if (--entry.pins > 0) {
-    return;
+  unpin_all(std::span(&id, 1));
+}
+
+void OffloadCache::pin_all(std::span<const EntryId> ids) {
+  gathered_.clear();
+  for (const EntryId id : ids) {
+    if (index_.entry(id).pins++ == 0) {
+      gathered_.push_back(id);
+    }
   }
-  --num_pinned_;
-  if (entry.state == EntryState::kReady) {
-    policy_->add_candidate(id, class_of(id));
-  } else {
-    slots_.free(end_entry(id));
+  num_pinned_ += gathered_.size();
+  policy_->remove_candidates(gathered_);
+}
+
+void OffloadCache::unpin_all(std::span<const EntryId> ids) {
+  gathered_.clear();
+  for (const EntryId id : ids) {
+    IndexEntry& entry = index_.entry(id);
+    HOSTKV_CHECK(entry.pins > 0, "R4: each pin is undone once");
+    if (--entry.pins > 0) {
+      continue;
+    }
+    --num_pinned_;
+    if (entry.state != EntryState::kReady) {
+      slots_.free(end_entry(id));
+      continue;
+    }
+    if (!gathered_.empty() && class_of(gathered_.front()) != entry.size_class) {
+      flush_candidates();
+    }
+    gathered_.push_back(id);
+  }
+  flush_candidates();
+}
+
+void OffloadCache::flush_candidates() {
+  if (!gathered_.empty()) {
+    policy_->add_candidates(gathered_, class_of(gathered_.front()));
+    gathered_.clear();
   }
 }
 
@@ -107,22 +165,29 @@ void OffloadCache::clear() {
 
 // The reserve is the last resort of an urgent set: as long as something can be evicted it stays whole. A slab that goes
 // for another set refills it first, so more than one may have to go.
-std::optional<SlotId> OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent) {
-  std::optional<SlotId> slot = slots_.allocate(size_class);
-  if (!slot && evict_oldest_slab(size_class, chain)) {
-    slot = slots_.allocate(size_class, urgent);
+SlotId OffloadCache::acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent) {
+  SlotId slot = take_free(size_class, false);
+  if (slot == kNoSlot && evict_oldest_slab(size_class, chain)) {
+    slot = take_free(size_class, urgent);
   }
-  if (!slot) {
+  if (slot == kNoSlot) {
     slot = evict_and_reuse(size_class, chain);
   }
-  while (!slot && evict_any_slab(size_class, chain)) {
-    slot = slots_.allocate(size_class, urgent);
+  while (slot == kNoSlot && evict_any_slab(size_class, chain)) {
+    slot = take_free(size_class, urgent);
   }
-  return slot || !urgent ? slot : slots_.allocate(size_class, urgent);
+  return slot == kNoSlot && urgent ? take_free(size_class, urgent) : slot;
+}
+
+SlotId OffloadCache::take_free(std::uint32_t size_class, bool urgent) {
+  return slots_.has_room(size_class, urgent) ? slots_.allocate(size_class, urgent).value_or(kNoSlot) : kNoSlot;
 }
 
 // The slab of the oldest block of all, where that block has another size or the reserve wants a slab.
 bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain) {
+  if (slots_.num_size_classes() == 1 && !slots_.reserve_is_short()) {
+    return false;
+  }
   const EntryId oldest = policy_->victim();
   if (oldest == kNoEntry || (class_of(oldest) == size_class && !slots_.reserve_is_short()) ||
       !may_evict_slab(slab_of(slot(oldest)), chain)) {
@@ -133,19 +198,15 @@ bool OffloadCache::evict_oldest_slab(std::uint32_t size_class, std::uint32_t cha
 }
 
 // One block of the same size goes; its slot changes hands without a detour through the free ones.
-std::optional<SlotId> OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
+SlotId OffloadCache::evict_and_reuse(std::uint32_t size_class, std::uint32_t chain) {
   EntryId victim = policy_->victim(size_class);
   for (int passed = 0; victim != kNoEntry && passed < kMaxPassedOver; ++passed) {
-    const EntryId next = policy_->next_victim(victim);
     if (may_evict(victim, chain)) {
-      if (next != kNoEntry) {
-        __builtin_prefetch(&index_.entry(next));  // most likely the next block of this set evicts it
-      }
       return evict(victim);
     }
-    victim = next;
+    victim = policy_->next_victim(victim);
   }
-  return std::nullopt;
+  return kNoSlot;
 }
 
 // A slab is often held by one block that was reserved a moment ago: then the next one goes.

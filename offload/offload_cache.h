@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +41,10 @@ class OffloadCache {
   // The entry of the key, stored or on the way; kNoEntry: none.
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
   void prefetch(std::uint64_t hash) const { index_.prefetch(hash); }
+  // find() for many keys of a chain; see BlockIndex::find_run.
+  void find_run(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const {
+    index_.find_run(run, entries, cursor);
+  }
   [[nodiscard]] bool ready(EntryId id) const { return index_.entry(id).state == EntryState::kReady; }
   [[nodiscard]] SlotId slot(EntryId id) const { return index_.entry(id).slot; }
 
@@ -56,12 +59,17 @@ class OffloadCache {
   void set_reserved_slabs(std::uint64_t num_slabs) { slots_.set_reserved_slabs(num_slabs); }
   // The bytes are there on every rank. Call it tail first: the last one published is the last to be evicted.
   void publish(EntryId id);
+  // The same for many, in the order given.
+  void publish_all(std::span<const EntryId> ids);
   // The bytes will never be there.
   void abort(EntryId id);
 
   void pin(EntryId id);
   // The last unpin makes it a candidate for eviction again, the most recent one.
   void unpin(EntryId id);
+  // The same for many, in the order given.
+  void pin_all(std::span<const EntryId> ids);
+  void unpin_all(std::span<const EntryId> ids);
   // The most recent one, where it is a candidate.
   void touch(EntryId id);
 
@@ -80,17 +88,24 @@ class OffloadCache {
   [[nodiscard]] Status check_conservation() const;
 
  private:
-  std::optional<SlotId> acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent);
+  // A slot that cannot be: an optional's two parts would be written and read apart, which stalls each eviction.
+  static constexpr SlotId kNoSlot{~std::uint64_t{0}};
+
+  SlotId acquire_slot(std::uint32_t size_class, std::uint32_t chain, bool urgent);
+  SlotId take_free(std::uint32_t size_class, bool urgent);
   [[nodiscard]] bool may_evict(EntryId id, std::uint32_t chain) const;
   [[nodiscard]] bool may_evict_slab(std::uint64_t slab, std::uint32_t chain) const;
   bool evict_oldest_slab(std::uint32_t size_class, std::uint32_t chain);
-  std::optional<SlotId> evict_and_reuse(std::uint32_t size_class, std::uint32_t chain);
+  SlotId evict_and_reuse(std::uint32_t size_class, std::uint32_t chain);
   bool evict_any_slab(std::uint32_t size_class, std::uint32_t chain);
   // The slot is the caller's to use or to free.
   SlotId evict(EntryId id);
   void evict_slab(std::uint64_t slab);
   SlotId end_entry(EntryId id);
-  [[nodiscard]] std::uint32_t class_of(EntryId id) const { return slots_.class_of_slab(slab_of(slot(id))); }
+  void flush_candidates();
+  // The cache lines that the next evictions of the class will need.
+  void prefetch_victims(std::uint32_t size_class) const;
+  [[nodiscard]] std::uint32_t class_of(EntryId id) const { return index_.entry(id).size_class; }
   [[nodiscard]] bool is_candidate(EntryId id) const {
     return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;
   }
@@ -105,6 +120,7 @@ class OffloadCache {
   SlotAllocator slots_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<EntryId> entry_of_slot_;  // [num_slabs x max slots a slab]
+  std::vector<EntryId> gathered_;       // scratch: candidates to be handed over together, of one size class
   std::uint64_t num_ready_ = 0;
   std::uint64_t num_pinned_ = 0;
   std::uint64_t num_evictions_ = 0;

@@ -19,11 +19,11 @@ SlotAllocator::SlotAllocator(std::vector<std::uint32_t> slots_per_slab, std::uin
 }
 
 std::optional<SlotId> SlotAllocator::allocate(std::uint32_t size_class, bool urgent) {
+  if (!has_room(size_class, urgent)) {
+    return std::nullopt;
+  }
   std::vector<std::uint64_t>& partial = partial_slabs_[size_class];
   if (partial.empty()) {
-    if (free_slabs_.size() <= (urgent ? 0 : reserved_slabs_)) {
-      return std::nullopt;
-    }
     take_slab(size_class);
   }
   const std::uint64_t slab = partial.back();

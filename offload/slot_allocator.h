@@ -25,6 +25,10 @@ class SlotAllocator {
   SlotAllocator(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs);
 
   std::optional<SlotId> allocate(std::uint32_t size_class, bool urgent = false);
+  // allocate() would answer a slot.
+  [[nodiscard]] bool has_room(std::uint32_t size_class, bool urgent = false) const {
+    return !partial_slabs_[size_class].empty() || free_slabs_.size() > (urgent ? 0 : reserved_slabs_);
+  }
   void free(SlotId slot);
 
   void set_reserved_slabs(std::uint64_t num_slabs) { reserved_slabs_ = num_slabs; }

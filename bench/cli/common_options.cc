@@ -8,7 +8,8 @@ namespace hostkv::bench {
 namespace {
 
 constexpr std::int64_t kMaxSeed = std::int64_t{1} << 53;
-constexpr std::array<std::string_view, 1> kStoreModes = {"eager"};
+constexpr std::array<std::string_view, 2> kStoreModes = {"eager", "lazy"};  // by value of the enumeration
+constexpr std::array<std::string_view, 2> kBoundaries = {"fine", "coarse"};
 constexpr std::array<std::string_view, 1> kPolicies = {"lru"};
 
 }  // namespace
@@ -48,7 +49,17 @@ Result<std::vector<Model>> models_of(const CommandLine& line, const std::vector<
 Result<std::vector<StoreMode>> store_modes_of(const CommandLine& line) {
   const auto chosen = parse_choice_list("--mode", line.value_or("--mode", "eager"), kStoreModes);
   if (!chosen) return error(chosen.error());
-  return std::vector<StoreMode>(chosen->size(), StoreMode::kEager);
+  std::vector<StoreMode> modes;
+  for (const std::size_t mode : *chosen) modes.push_back(static_cast<StoreMode>(mode));
+  return modes;
+}
+
+Result<std::vector<Boundaries>> boundaries_of(const CommandLine& line) {
+  const auto chosen = parse_choice_list("--boundaries", line.value_or("--boundaries", "fine"), kBoundaries);
+  if (!chosen) return error(chosen.error());
+  std::vector<Boundaries> boundaries;
+  for (const std::size_t choice : *chosen) boundaries.push_back(static_cast<Boundaries>(choice));
+  return boundaries;
 }
 
 Result<std::vector<EvictionPolicyKind>> policies_of(const CommandLine& line) {
@@ -59,6 +70,9 @@ Result<std::vector<EvictionPolicyKind>> policies_of(const CommandLine& line) {
 
 std::string_view store_mode_name(StoreMode mode) {
   return kStoreModes[static_cast<std::size_t>(mode)];
+}
+std::string_view boundaries_name(Boundaries boundaries) {
+  return kBoundaries[static_cast<std::size_t>(boundaries)];
 }
 std::string_view policy_name(EvictionPolicyKind policy) {
   return kPolicies[static_cast<std::size_t>(policy)];

@@ -40,10 +40,11 @@ Result<std::vector<std::int64_t>> integers_of(const CommandLine& line, std::stri
 Result<std::int64_t> integer_of(const CommandLine& line, std::string_view option, std::string_view fallback,
                                 std::int64_t min, std::int64_t max);
 Result<std::vector<Model>> models_of(const CommandLine& line, const std::vector<std::string>& fallback);
-// Names, checked; there is one value of each in this version.
 Result<std::vector<StoreMode>> store_modes_of(const CommandLine& line);
+Result<std::vector<Boundaries>> boundaries_of(const CommandLine& line);
 Result<std::vector<EvictionPolicyKind>> policies_of(const CommandLine& line);
 std::string_view store_mode_name(StoreMode mode);
+std::string_view boundaries_name(Boundaries boundaries);
 std::string_view policy_name(EvictionPolicyKind policy);
 
 // Whether the geometry stands; the message names the cell.

@@ -28,7 +28,7 @@ constexpr auto kOptions = std::to_array<OptionRow>({
     {"--device-bytes", "LIST", "The same in bytes over all ranks; needs --model"},
     {"--host-blocks", "LIST", "Host slots of the largest group; 0: no host tier (default: 10000)"},
     {"--host-bytes", "LIST", "The same in bytes over all ranks; needs --model"},
-    {"--mode", "LIST", "Store modes: eager (default: eager)"},
+    {"--mode", "LIST", "Store modes: eager, lazy (default: eager)"},
     {"--policy", "LIST", "Eviction policies: lru (default: lru)"},
     {"--check-bytes", "LIST", "Requests whose bytes are checked: all, sampled, off (default: sampled)"},
     {"--payload-bytes", "N", "Bytes written for each row of each group, 1 .. 4096 (default: 1)"},

@@ -25,7 +25,9 @@ constexpr auto kOptions = std::to_array<OptionRow>({
     {"--dcp", "LIST", "Decode context parallel sizes (default: the preset's own)"},
     {"--interleave", "LIST", "Tokens in a row on one rank (default: 1, 8, 64 and the block where DCP > 1, else 1)"},
     {"--prompt-tokens", "LIST", "Tokens of the prompt (default: 60950)"},
-    {"--mode", "LIST", "Store modes: eager (default: eager)"},
+    {"--mode", "LIST", "Store modes: eager, lazy (default: eager)"},
+    {"--boundaries", "LIST",
+     "Where hits end: fine, as the engine has it; coarse, on the scheduler block (default: fine)"},
     {"--payload-bytes", "N", "Bytes written for each row of each group, 1 .. 4096 (default: 8)"},
     {"--plant", "LIST",
      "Plant a fault that the check must catch: none, corrupt-byte, swap-blocks, store-before-compute, "
@@ -44,6 +46,7 @@ struct Choices {
   std::vector<std::int64_t> interleaves;  // empty: the preset's
   std::vector<std::int64_t> prompts;
   std::vector<StoreMode> modes;
+  std::vector<Boundaries> boundaries;
   std::vector<std::size_t> plants;
   std::int64_t payload_bytes = 0;
   std::uint64_t seed = 0;
@@ -70,6 +73,7 @@ Status read_choices(const CommandLine& line, Choices& choices) {
     return s;
   }
   if (Status s = take(store_modes_of(line), choices.modes); !s.ok()) return s;
+  if (Status s = take(boundaries_of(line), choices.boundaries); !s.ok()) return s;
   if (Status s = take(parse_choice_list("--plant", line.value_or("--plant", "none"), kPlants), choices.plants);
       !s.ok()) {
     return s;
@@ -77,7 +81,7 @@ Status read_choices(const CommandLine& line, Choices& choices) {
   return take(integer_of(line, "--payload-bytes", "8", 1, kMaxPayloadBytes), choices.payload_bytes);
 }
 
-void add_cells(const Choices& choices, const Model& model, const GeometrySpec& geometry,
+void add_cells(const Choices& choices, const Model& model, const GeometrySpec& geometry, Boundaries boundaries,
                std::vector<ScenarioCell>& cells) {
   for (const std::int64_t prompt_tokens : choices.prompts) {
     for (const StoreMode mode : choices.modes) {
@@ -85,6 +89,7 @@ void add_cells(const Choices& choices, const Model& model, const GeometrySpec& g
         ScenarioCell cell{model.name,  geometry, prompt_tokens, choices.payload_bytes, {}, static_cast<Plant>(plant),
                           choices.seed};
         cell.connector.store_mode = mode;
+        cell.connector.boundaries = boundaries;
         cells.push_back(std::move(cell));
       }
     }
@@ -106,15 +111,21 @@ ordered_json config_of(const Choices& choices, const std::vector<ScenarioCell>& 
   config["interleave_tokens"] = interleaves;
   config["prompt_tokens"] = choices.prompts;
   for (const StoreMode mode : choices.modes) config["mode"].push_back(store_mode_name(mode));
+  for (const Boundaries boundaries : choices.boundaries) config["boundaries"].push_back(boundaries_name(boundaries));
   config["payload_bytes"] = choices.payload_bytes;
   for (const std::size_t plant : choices.plants) config["plant"].push_back(kPlants[plant]);
   config["seed"] = choices.seed;
   return config;
 }
 
+bool is_lazy(const ScenarioCell& cell) {
+  return cell.connector.store_mode == StoreMode::kLazy;
+}
+
 std::string cell_label(const ScenarioCell& cell) {
   return cell.model + ", dcp " + std::to_string(cell.geometry.parallel.dcp) + ", interleave " +
-         std::to_string(cell.geometry.parallel.interleave_tokens);
+         std::to_string(cell.geometry.parallel.interleave_tokens) + (is_lazy(cell) ? ", lazy" : "") +
+         (cell.connector.boundaries == Boundaries::kCoarse ? ", coarse" : "");
 }
 
 std::string plant_name(const ScenarioCell& cell) {
@@ -124,6 +135,12 @@ std::string plant_name(const ScenarioCell& cell) {
 // A fault acts on what is loaded: without a load nothing can be caught.
 Status check_plant(const ScenarioCell& cell) {
   if (cell.plant == Plant::kNone) return {};
+  if (cell.plant == Plant::kStoreBeforeCompute && is_lazy(cell)) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        cell_label(cell) + ": --plant " + plant_name(cell) +
+            ": lazy stores copy what earlier steps have computed, so the fault could not act; use --mode eager");
+  }
   if (expected_hits(cell.geometry, cell.prompt_tokens).host_tokens > 0) return {};
   const std::string advice =
       can_hit_on_host(cell.geometry)
@@ -144,6 +161,17 @@ Status check_cell(const ScenarioCell& cell) {
   return host.ok() ? host : Status(host.code(), cell_label(cell) + ": " + host.message());
 }
 
+Status add_places(const Choices& choices, const Model& model, std::int64_t dcp, std::int64_t interleave,
+                  std::vector<ScenarioCell>& cells) {
+  for (const Boundaries boundaries : choices.boundaries) {
+    const GeometrySpec geometry = model.with_parallel(dcp, interleave, boundaries);
+    if (Status s = check_geometry(geometry, model.name); !s.ok()) return s;
+    if (Status s = check_offloadable(geometry, model.name); !s.ok()) return s;
+    add_cells(choices, model, geometry, boundaries, cells);
+  }
+  return {};
+}
+
 Result<Cells> cells_of(const CommandLine& line) {
   Choices choices;
   if (Status s = read_choices(line, choices); !s.ok()) return error(std::move(s));
@@ -153,10 +181,7 @@ Result<Cells> cells_of(const CommandLine& line) {
     for (const std::int64_t dcp : choices.dcps.empty() ? own_dcp : choices.dcps) {
       const auto own_interleaves = model.default_interleaves(dcp);
       for (const std::int64_t interleave : choices.interleaves.empty() ? own_interleaves : choices.interleaves) {
-        const GeometrySpec geometry = model.with_parallel(dcp, interleave);
-        if (Status s = check_geometry(geometry, model.name); !s.ok()) return error(std::move(s));
-        if (Status s = check_offloadable(geometry, model.name); !s.ok()) return error(std::move(s));
-        add_cells(choices, model, geometry, cells.cells);
+        if (Status s = add_places(choices, model, dcp, interleave, cells.cells); !s.ok()) return error(std::move(s));
       }
     }
   }
@@ -187,6 +212,7 @@ ordered_json result_json(const ScenarioCell& cell, const ScenarioResult& result)
   json["dcp"] = cell.geometry.parallel.dcp;
   json["interleave_tokens"] = cell.geometry.parallel.interleave_tokens;
   json["mode"] = store_mode_name(cell.connector.store_mode);
+  json["boundaries"] = boundaries_name(cell.connector.boundaries);
   json["plant"] = plant_name(cell);
   json["prompt_tokens"] = cell.prompt_tokens;
   json["expected_hit_tokens"] = result.expected_hit_tokens;
@@ -208,12 +234,16 @@ ordered_json result_json(const ScenarioCell& cell, const ScenarioResult& result)
 
 // Columns that only some runs need stand where a cell makes a difference.
 struct Columns {
+  bool mode = false;
+  bool boundaries = false;
   bool plant = false;
   bool expected_on_host = false;
 };
 
 std::vector<std::string> header_of(const Columns& columns) {
   std::vector<std::string> header = {"model", "dcp", "interleave", "prompt"};
+  if (columns.mode) header.emplace_back("mode");
+  if (columns.boundaries) header.emplace_back("boundaries");
   if (columns.plant) header.emplace_back("plant");
   header.insert(header.end(), {"hot: device", "replay: device", "replay: host", "expected"});
   if (columns.expected_on_host) header.emplace_back("expected: host");
@@ -225,6 +255,8 @@ std::vector<std::string> row_of(const Columns& columns, const ScenarioCell& cell
   std::vector<std::string> row = {cell.model, std::to_string(cell.geometry.parallel.dcp),
                                   std::to_string(cell.geometry.parallel.interleave_tokens),
                                   with_commas(cell.prompt_tokens)};
+  if (columns.mode) row.emplace_back(store_mode_name(cell.connector.store_mode));
+  if (columns.boundaries) row.emplace_back(boundaries_name(cell.connector.boundaries));
   if (columns.plant) row.push_back(plant_name(cell));
   for (const std::int64_t tokens :
        {r.hot_device_hit_tokens, r.replay_device_hit_tokens, r.replay_host_hit_tokens, r.expected_hit_tokens}) {
@@ -240,6 +272,8 @@ void write_table(std::ostream& out, const std::vector<ScenarioCell>& cells,
                  const std::vector<ScenarioResult>& results) {
   Columns columns;
   for (std::size_t i = 0; i < results.size(); ++i) {
+    columns.mode = columns.mode || cells[i].connector.store_mode != StoreMode::kEager;
+    columns.boundaries = columns.boundaries || cells[i].connector.boundaries != Boundaries::kFine;
     columns.plant = columns.plant || cells[i].plant != Plant::kNone;
     columns.expected_on_host =
         columns.expected_on_host || results[i].expected_host_hit_tokens != results[i].expected_hit_tokens;

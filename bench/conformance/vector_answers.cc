@@ -99,6 +99,8 @@ Result<VectorAnswer> answer_case(const VectorCase& question) {
       }
       return as_answer(*slots);
     }
+    case VectorKind::kHit:
+      return answer_hit(*geometry, question);
   }
   return error(StatusCode::kInternal, "a vector kind without an answer");
 }

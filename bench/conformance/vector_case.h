@@ -14,8 +14,18 @@
 
 namespace hostkv::bench {
 
-enum class VectorKind : std::uint8_t { kResolve, kNeeds, kSlots };
-inline constexpr std::array<std::string_view, 3> kVectorKindNames = {"resolve", "needs", "slots"};
+enum class VectorKind : std::uint8_t { kResolve, kNeeds, kSlots, kHit };
+inline constexpr std::array<std::string_view, 4> kVectorKindNames = {"resolve", "needs", "slots", "hit"};
+
+// Keys of one group that a cache holds.
+struct CachedKeys {
+  struct Inner {
+    std::int64_t block_index = 0;
+    std::int64_t boundary_tokens = 0;
+  };
+  std::vector<std::int64_t> whole_blocks;  // block indices, >= 0; each has its key at its end
+  std::vector<Inner> inner;                // at a boundary inside a block
+};
 
 struct VectorCase {
   std::string id;
@@ -26,13 +36,16 @@ struct VectorCase {
   std::vector<std::int64_t> table;      // slots: block ids
   std::vector<std::int64_t> positions;  // slots: >= 0
   std::vector<std::int64_t> lengths;    // slots: >= 0
+  std::int64_t prompt_tokens = 0;       // hit: >= 1
+  std::int64_t alignment_tokens = 0;    // hit: > 0, answers are multiples of it
+  std::vector<CachedKeys> cached;       // hit: one a group
   std::string expect;                   // canonical JSON text; of a refusal only {"error":true}
   std::string expect_shown;             // with everything that the line says
 };
 
 struct VectorAnswer {
   std::string text;   // to compare with VectorCase::expect
-  std::string shown;  // with the reason of a refusal
+  std::string shown;  // with the reason of a refusal, or the arrangement that differs
 };
 
 // The text of "unknown kind": what is known, and the nearest name.
@@ -45,6 +58,9 @@ Result<std::string> read_kind(std::string_view line);
 Result<VectorCase> read_case(std::string_view line, VectorKind kind);
 // Asks the library. kInvalidArgument for a question that no geometry can answer (a position behind the table).
 Result<VectorAnswer> answer_case(const VectorCase& question);
+// The same for kind hit, whose blocks can be in more than one place: on the device, on the host, dealt out between the
+// two. The answer is the first that differs from what the case expects; where none does, that of all.
+Result<VectorAnswer> answer_hit(const Geometry& geometry, const VectorCase& question);
 
 }  // namespace hostkv::bench
 

@@ -19,6 +19,8 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::vector<std::string_view>;
 
+// A case of kind hit is asked key by key.
+constexpr std::int64_t kMaxHitTokens = std::int64_t{1} << 24U;
 constexpr std::array<std::string_view, 3> kStateModeNames = {"none", "align", "all"};
 Names group_kind_names() {
   Names names;
@@ -69,6 +71,15 @@ class ObjectReader {
   std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback = std::nullopt) {
     const Json* found = member(key, !fallback);
     return found == nullptr ? fallback.value_or(0) : to_integer(*found, path_of(key));
+  }
+
+  // Required, within its range.
+  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) {
+    const std::int64_t value = integer(key);
+    if (value < low || value > high) {
+      fail(fmt::format("{} is {}; allowed: {} .. {}", path_of(key), value, low, high));
+    }
+    return value;
   }
 
   bool boolean(std::string_view key, std::optional<bool> fallback = std::nullopt) {
@@ -210,6 +221,36 @@ void read_group_index(ObjectReader& reader, VectorCase& out) {
   out.group = GroupIndex{static_cast<std::uint32_t>(group)};
 }
 
+CachedKeys read_cached(const Json& value, const std::string& path, Status& status) {
+  ObjectReader reader(value, path, status);
+  reader.allow({"full", "partial"});
+  CachedKeys keys;
+  keys.whole_blocks = reader.integers("full", 0, kMaxHitTokens);
+  const Json& inner = reader.array("partial");
+  for (std::size_t i = 0; i < inner.size(); ++i) {
+    ObjectReader item(inner[i], fmt::format("{}.partial[{}]", path, i), status);
+    item.allow({"block_index", "boundary_tokens"});
+    keys.inner.push_back(
+        {item.integer("block_index", 0, kMaxHitTokens), item.integer("boundary_tokens", 1, kMaxHitTokens)});
+  }
+  return keys;
+}
+
+void read_hit_input(ObjectReader& reader, VectorCase& out, Status& status) {
+  reader.allow({"prompt_tokens", "limit_tokens", "alignment_tokens", "cached"});
+  out.prompt_tokens = reader.integer("prompt_tokens", 1, kMaxHitTokens);
+  out.alignment_tokens = reader.integer("alignment_tokens", 1, kMaxHitTokens);
+  reader.integer("limit_tokens", out.prompt_tokens - 1, out.prompt_tokens - 1);
+  const Json& cached = reader.array("cached");
+  if (cached.size() != out.spec.groups.size()) {
+    reader.fail(
+        fmt::format("input.cached has {} entries; the geometry has {} groups", cached.size(), out.spec.groups.size()));
+  }
+  for (std::size_t i = 0; i < cached.size(); ++i) {
+    out.cached.push_back(read_cached(cached[i], fmt::format("input.cached[{}]", i), status));
+  }
+}
+
 void read_input(const Json& value, VectorCase& out, Status& status) {
   ObjectReader reader(value, "input", status);
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 60U;
@@ -221,6 +262,10 @@ void read_input(const Json& value, VectorCase& out, Status& status) {
     }
     out.spec.prefix_caching = reader.boolean("prefix_caching");
     out.spec.connector = reader.boolean("connector");
+    return;
+  }
+  if (out.kind == VectorKind::kHit) {
+    read_hit_input(reader, out, status);
     return;
   }
   read_group_index(reader, out);

@@ -18,8 +18,9 @@ namespace hostkv::bench {
 //
 // Purpose: blocks 1 .. G are handed out from the head of the free queue; block 0 is the null block and never is. A
 // freed block that carries a key goes to the tail of the queue and stays findable until it is handed out again; one
-// without a key goes to the head. A block may carry several keys: its first one, and those of boundaries inside it. Thread-safety: one thread. Ownership: owns only the book-keeping, no bytes. Cost:
-// O(1) a block. Failure: broken preconditions abort (HOSTKV_CHECK); null blocks in lists are skipped.
+// without a key goes to the head. A block may carry several keys: its first one, and those of boundaries inside it.
+// Thread-safety: one thread. Ownership: owns only the book-keeping, no bytes. Cost: O(1) a block. Failure: broken
+// preconditions abort (HOSTKV_CHECK); null blocks in lists are skipped.
 class BlockPool {
  public:
   explicit BlockPool(std::int64_t num_usable_blocks);
@@ -64,7 +65,7 @@ class BlockPool {
     std::int32_t pin_count = 0;
     std::uint32_t prev_free = 0;  // 0 is the queue's sentinel: the null block is never in it
     std::uint32_t next_free = 0;
-    bool is_whole = false;            // its key is that of a whole block
+    bool is_whole = false;  // its key is that of a whole block
     std::vector<CacheKey> keys;
   };
 

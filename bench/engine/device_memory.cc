@@ -93,6 +93,15 @@ std::byte* DeviceMemory::byte_at(GroupIndex g, BlockId block, std::int64_t offse
   return memory_[part].get() + static_cast<std::int64_t>(block.value()) * ranges[part].block_stride_bytes + in_part;
 }
 
+void DeviceMemory::copy(GroupIndex g, BlockId from, BlockId to) {
+  for (const KvBlockRange& range : layout_.groups[g.value()]) {
+    std::byte* base = memory_[range.region].get();
+    std::memcpy(base + static_cast<std::int64_t>(to.value()) * range.block_stride_bytes,
+                base + static_cast<std::int64_t>(from.value()) * range.block_stride_bytes,
+                static_cast<std::size_t>(range.size_bytes));
+  }
+}
+
 void DeviceMemory::scrub(GroupIndex g, BlockId block) {
   for (const KvBlockRange& range : layout_.groups[g.value()]) {
     std::byte* first =

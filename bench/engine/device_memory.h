@@ -34,6 +34,8 @@ class DeviceMemory {
   [[nodiscard]] std::byte* state(GroupIndex g, BlockId block);
   // Byte `offset_bytes` of a block, counted over its ranges in layout order.
   [[nodiscard]] std::byte* byte_at(GroupIndex g, BlockId block, std::int64_t offset_bytes);
+  // All bytes of one block into another one of the same group.
+  void copy(GroupIndex g, BlockId from, BlockId to);
   // Overwrites a block with the pattern of new memory.
   void scrub(GroupIndex g, BlockId block);
 

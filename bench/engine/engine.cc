@@ -9,6 +9,7 @@
 #include "bench/engine/device_memory.h"
 #include "bench/engine/engine_impl.h"
 #include "bench/engine/group_rules.h"
+#include "bench/engine/payload.h"
 
 namespace hostkv::bench {
 namespace {
@@ -31,6 +32,13 @@ Status validate(const EngineConfig& config) {
   if (config.max_running_requests < 1) return out_of_range("max_running_requests", config.max_running_requests, "1 ..");
   if (config.payload_bytes < 1 || config.payload_bytes > 4096) {
     return out_of_range("payload_bytes", config.payload_bytes, "1 .. 4096");
+  }
+  if (config.num_speculative_tokens < 0 || config.num_speculative_tokens > 64) {
+    return out_of_range("num_speculative_tokens", config.num_speculative_tokens, "0 .. 64");
+  }
+  if (config.replay_tokens < 0) return out_of_range("replay_tokens", config.replay_tokens, "0 ..");
+  if (config.retention_interval_tokens && *config.retention_interval_tokens < 0) {
+    return out_of_range("retention_interval_tokens", *config.retention_interval_tokens, "0 .., or unset");
   }
   if (config.geometry.parallel.pcp > 1) return out_of_range("pcp", config.geometry.parallel.pcp, "1");
   if (config.geometry.parallel.pp > 1) return out_of_range("pp", config.geometry.parallel.pp, "1");
@@ -93,7 +101,6 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineConfig config) {
   for (std::size_t g = 0; g < sizes.size(); ++g) config.geometry.groups[g].page_bytes = sizes[g];
   // The ranks are those of DCP; tensor-parallel ones beside them would only repeat what these do.
   if (config.geometry.parallel.tp == 1) config.geometry.parallel.tp = config.geometry.parallel.dcp;
-  config.geometry.fine_hits = false;  // this engine's lookups end on scheduler blocks
   Result<Geometry> geometry = Geometry::resolve(config.geometry);
   if (!geometry) return error(geometry.error());
   if (Status status = check_blocks_end_at_hashes(*geometry); !status.ok()) return error(std::move(status));
@@ -134,16 +141,29 @@ bool EngineImpl::is_checked(const Request& request) const {
 void EngineImpl::launch_forward() {
   if (config_.check == CheckBytes::kOff) return;
   std::vector<ForwardChunk> chunks;
-  for (const ScheduledRequest& scheduled : plan_.scheduled) {
-    Request& request = *requests_.at(scheduled.id);
-    const std::int64_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
-    extend_prefix_states(config_.seed, request.tokens, end, request.states);
-    chunks.push_back(ForwardChunk{&request, scheduled.num_computed_tokens, end, is_checked(request)});
+  for (std::size_t i = 0; i < plan_.chunks.size(); ++i) {
+    const ChunkPlan& planned = plan_.chunks[i];
+    Request& request = *requests_.at(plan_.scheduled[i].id);
+    const std::int64_t end = planned.end_tokens + planned.num_accepted;
+    std::vector<std::int32_t> accepted;
+    for (std::int64_t k = 0; k < planned.num_accepted; ++k) {
+      accepted.push_back(output_token(request.output_seed, request.num_output_tokens() + k));
+    }
+    extend_prefix_states(config_.seed, request.tokens, planned.end_tokens, request.states);
+    extend_prefix_states_by(accepted, request.states);
+    chunks.push_back(ForwardChunk{.request = &request,
+                                  .begin_tokens = planned.begin_tokens,
+                                  .end_tokens = end,
+                                  .check = is_checked(request),
+                                  .num_rejected = planned.num_drafts - planned.num_accepted,
+                                  .checkpoint_tokens = planned.checkpoint_tokens,
+                                  .replay_begin_tokens = planned.replay_begin_tokens});
   }
   runner_.launch(std::move(chunks));
 }
 
 Status EngineImpl::run_on_ranks() {
+  if (config_.check != CheckBytes::kOff) runner_.copy(plan_.copies);
   if (!link_) {
     launch_forward();
     return {};
@@ -233,6 +253,7 @@ Status EngineImpl::check_conservation() const {
         if (block != kNullBlock) ++owners[block.value()];
       }
     }
+    for (const BlockId block : entry.second->copied_states) ++owners[block.value()];
   }
   if (Status status = pool_.check_conservation(owners); !status.ok()) return status;
   return link_ ? link_->scheduler().check_conservation() : Status();

@@ -43,6 +43,10 @@ enum class Plant : std::uint8_t {
   kLoadBeforeLanded,    // a load is reported done before its bytes have moved
 };
 
+// Where the state of a prompt's tail is kept, N tokens, hash blocks of h (fine hits): floor((N - 1) / h) x h, with a
+// draft group floor(N / h) x h - h (vLLM from 0.32 on); or floor(N / h) x h (up to 0.31).
+enum class TailRule : std::uint8_t { kBeforeLastToken, kLastHash };
+
 struct EngineConfig {
   GeometrySpec geometry;                   // page_bytes is ignored: payload_bytes decides
   std::int64_t num_device_blocks = 0;      // usable blocks beside the null block; 1 ..
@@ -53,6 +57,19 @@ struct EngineConfig {
   bool offload = true;         // false: no connector at all
   ConnectorOptions connector;  // cpu_bytes_to_use(_per_rank) counts bytes of the payload
   std::uint64_t seed = 1;      // of the payload function
+  TailRule tail_rule = TailRule::kBeforeLastToken;
+  // Which recurrent states and window blocks the device keeps a key for: nullopt all that could be found, 0 those that
+  // a repeated prompt asks for, n > 0 also those at multiples of n.
+  std::optional<std::int64_t> retention_interval_tokens{};
+  // Drafts of a decode step; how many are accepted is a function of the seed. 0 ..64.
+  std::int64_t num_speculative_tokens = 0;
+  // A prompt's last chunk goes to its end; the state of its tail is exported on the way into another column of the
+  // table.
+  bool prefill_checkpoints = false;
+  // Behind a hit so many tokens are computed again to fill the scratch groups; cached attention is not rewritten.
+  std::int64_t replay_tokens = 0;
+  // The engine takes so many of the tokens that the connector offers behind `local_tokens`, 0 .. offered. Empty: all.
+  std::function<std::int64_t(RequestId, std::int64_t local_tokens, std::int64_t offered_tokens)> cap_external{};
   Plant plant = Plant::kNone;
   // Each step waits for the copies that run and takes their results in the order of the jobs: a run then repeats
   // exactly. Otherwise completions fall into whatever step they fall into, as in a live engine.

@@ -2,35 +2,93 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "bench/engine/group_rules.h"
 
 namespace hostkv::bench {
 
-KvCacheManager::KvCacheManager(const Geometry& geometry, BlockPool& pool)
+KvCacheManager::KvCacheManager(const Geometry& geometry, const EngineConfig& config, BlockPool& pool)
     : geometry_(geometry),
       pool_(pool),
+      rules_(geometry, config),
+      num_speculative_(config.num_speculative_tokens),
+      exports_states_(config.prefill_checkpoints),
       caches_blocks_(geometry.spec().prefix_caching && has_findable_prefixes(geometry)) {}
+
+void KvCacheManager::begin_pass() {
+  states_of_this_pass_.clear();
+  copies_.clear();
+  hand_offs_.clear();
+}
 
 std::int64_t KvCacheManager::table_blocks(GroupIndex g, std::int64_t end_tokens) const {
   if (has_one_block(geometry_.group(g))) return end_tokens > 0 ? 1 : 0;
   return cdiv(end_tokens, geometry_.span_tokens(g));
 }
 
-std::int64_t KvCacheManager::new_blocks(GroupIndex g, std::int64_t num_in_table, std::int64_t end_tokens) const {
-  const std::int64_t missing = table_blocks(g, end_tokens) - num_in_table;
-  if (missing <= 0) return 0;
-  return is_mamba(geometry_.group(g), MambaMode::kAlign) ? 1 : missing;
+std::int64_t KvCacheManager::new_blocks(const Request& request, GroupIndex g, const ChunkEnd& end) const {
+  if (is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+    const bool has_table = !request.tables.empty() && !request.running_column.empty();
+    return has_table ? new_states(request.running_column[g.value()], std::ssize(request.tables[g.value()]), g, end)
+                     : new_states(-1, 0, g, end);
+  }
+  const std::int64_t num_in_table = request.tables.empty() ? 0 : std::ssize(request.tables[g.value()]);
+  return std::max<std::int64_t>(0, table_blocks(g, end.tokens + end.num_drafts) - num_in_table);
 }
 
-void KvCacheManager::append_blocks(Request& request, GroupIndex g, std::int64_t end_tokens) {
+// The running state's block, those of the drafts behind it as far as they do not move along, an exported one.
+std::int64_t KvCacheManager::new_states(std::int64_t running_column, std::int64_t num_in_table, GroupIndex g,
+                                        const ChunkEnd& end) const {
+  if (end.tokens == 0) return 0;
+  const std::int64_t column = table_blocks(g, end.tokens) - 1;
+  const std::int64_t num_drafts = num_in_table - 1 - running_column;
+  return (column > running_column ? 1 : 0) + num_speculative_ - (running_column < 0 ? 0 : num_drafts) +
+         (end.checkpoint_tokens > 0 ? 1 : 0);
+}
+
+void KvCacheManager::append_blocks(Request& request, GroupIndex g, const ChunkEnd& end) {
+  if (is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+    append_states(request, g, end);
+    return;
+  }
+  pool_.allocate(new_blocks(request, g, end), request.tables[g.value()]);
+}
+
+// Between the state before the chunk and the one behind it no state is kept. The drafts' blocks stay at the end.
+void KvCacheManager::append_states(Request& request, GroupIndex g, const ChunkEnd& end) {
   std::vector<BlockId>& table = request.tables[g.value()];
-  const std::int64_t count = new_blocks(g, std::ssize(table), end_tokens);
-  if (count == 0) return;
-  // Only align tables have a gap: no state is kept between the one before the chunk and the one behind it.
-  table.resize(static_cast<std::size_t>(table_blocks(g, end_tokens) - count), kNullBlock);
-  pool_.allocate(count, table);
+  std::int64_t& running = request.running_column[g.value()];
+  const std::int64_t column = table_blocks(g, end.tokens) - 1;
+  const auto drafts_begin = table.begin() + std::min<std::int64_t>(running + 1, std::ssize(table));
+  std::vector<BlockId> drafts(drafts_begin, table.end());
+  table.erase(drafts_begin, table.end());
+  if (column > running) {
+    table.resize(static_cast<std::size_t>(column), kNullBlock);
+    pool_.allocate(1, table);
+    running = column;
+  }
+  pool_.allocate(num_speculative_ - std::ssize(drafts), drafts);
+  table.insert(table.end(), drafts.begin(), drafts.end());
+  if (end.checkpoint_tokens > 0) {
+    std::vector<BlockId> exported;
+    pool_.allocate(1, exported);
+    table[static_cast<std::size_t>(column - 1)] = exported.front();
+  }
+}
+
+bool KvCacheManager::can_export(const Request& request, std::int64_t begin_tokens, std::int64_t end_tokens) const {
+  const std::int64_t tail = rules_.tail_boundary(request);
+  if (!exports_states_ || !geometry_.fine_hits() || tail <= begin_tokens || tail >= end_tokens) return false;
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (!is_mamba(geometry_.group(g), MambaMode::kAlign)) continue;
+    const std::int64_t column = table_blocks(g, end_tokens) - 2;
+    const std::int64_t begin_column = begin_tokens == 0 ? -1 : (begin_tokens - 1) / geometry_.span_tokens(g);
+    if (column <= begin_column) return false;
+  }
+  return true;
 }
 
 // Blocks that must be real to go on behind a boundary. A ring starts empty there.
@@ -57,19 +115,48 @@ void KvCacheManager::build_table(Request& request, GroupIndex g, const GroupHit&
     if (load_targets != nullptr) load_targets->push_back(FailedBlock{g, table.back()});
   }
   request.num_cached_blocks[g.value()] = has_one_block(geometry_.group(g)) ? 0 : hit_end;
+  if (is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+    request.state_column[g.value()] = request.running_column[g.value()] = std::ssize(table) - 1;
+  }
+}
+
+// The block that a hit ends inside of is shared, and the request will write behind the boundary.
+bool KvCacheManager::must_copy(GroupIndex g, std::int64_t boundary_tokens) const {
+  const bool is_written_again =
+      is_full_attention(geometry_.group(g)) || is_mamba(geometry_.group(g), MambaMode::kAlign);
+  return is_written_again && boundary_tokens % geometry_.span_tokens(g) != 0;
+}
+
+void KvCacheManager::copy_last_block(Request& request, GroupIndex g, std::int64_t boundary_tokens) {
+  std::vector<BlockId>& table = request.tables[g.value()];
+  const auto index = static_cast<std::size_t>((boundary_tokens - 1) / geometry_.span_tokens(g));
+  const BlockId shared = table[index];
+  std::vector<BlockId> own;
+  pool_.allocate(1, own);
+  table[index] = own.front();
+  copies_.push_back(BlockCopy{g, shared, own.front()});
+  pool_.free(std::span(&shared, 1));  // it keeps its keys, and its bytes until the copies of this pass have run
+  request.num_cached_blocks[g.value()] = std::min(request.num_cached_blocks[g.value()], std::int64_t(index));
 }
 
 bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int64_t num_external_tokens,
-                           std::int64_t end_tokens, const BlockReserve& reserve,
-                           std::vector<FailedBlock>* load_targets) {
+                           const ChunkEnd& end, const BlockReserve& reserve, std::vector<FailedBlock>* load_targets) {
   const std::int64_t boundary = hit.boundary_tokens + num_external_tokens;
+  const bool computes = num_external_tokens == 0;
   std::vector<BlockId> reused;
   std::int64_t num_new = 0;
   std::int64_t num_later = reserve.for_others;
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     const GroupIndex g{i};
-    std::int64_t num_of_group =
-        new_blocks(g, has_one_block(geometry_.group(g)) ? 0 : table_blocks(g, boundary), end_tokens);
+    const bool is_align = is_mamba(geometry_.group(g), MambaMode::kAlign);
+    const std::int64_t in_table = has_one_block(geometry_.group(g)) ? 0 : table_blocks(g, boundary);
+    std::int64_t num_of_group = 0;
+    if (is_align) {
+      num_of_group = computes ? new_states(in_table - 1, in_table, g, end) : 0;
+    } else {
+      num_of_group = std::max<std::int64_t>(0, table_blocks(g, end.tokens + end.num_drafts) - in_table);
+    }
+    if (computes && boundary > 0 && must_copy(g, boundary)) ++num_of_group;
     num_new += num_of_group;
     const BlockIndexRange kept = kept_range(g, boundary);
     const GroupHit& group_hit = hit.groups[i];
@@ -91,10 +178,21 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int64_t 
   pool_.touch(reused);
   request.tables.assign(geometry_.num_groups(), {});
   request.num_cached_blocks.assign(geometry_.num_groups(), 0);
+  request.state_column.assign(geometry_.num_groups(), -1);
+  request.running_column.assign(geometry_.num_groups(), -1);
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     build_table(request, GroupIndex{i}, hit.groups[i], boundary, load_targets);
   }
-  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) append_blocks(request, GroupIndex{i}, end_tokens);
+  if (!computes) {
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      if (has_one_block(geometry_.group(GroupIndex{i}))) append_blocks(request, GroupIndex{i}, end);
+    }
+    return true;
+  }
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) append_blocks(request, GroupIndex{i}, end);
+  for (std::uint32_t i = 0; boundary > 0 && i < geometry_.num_groups(); ++i) {
+    if (must_copy(GroupIndex{i}, boundary)) copy_last_block(request, GroupIndex{i}, boundary);
+  }
   return true;
 }
 
@@ -107,7 +205,9 @@ void KvCacheManager::release_out_of_reach(Request& request) {
     if (has_one_block(group) || is_full_attention(group) || is_mamba(group, MambaMode::kAll)) continue;
     std::vector<BlockId>& table = request.tables[i];
     const std::int64_t out_of_reach =
-        geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
+        is_mamba(group, MambaMode::kAlign)
+            ? request.state_column[i]
+            : geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
     released.clear();
     for (std::int64_t b = std::min(out_of_reach, std::ssize(table)) - 1; b >= 0; --b) {
       BlockId& block = table[static_cast<std::size_t>(b)];
@@ -120,44 +220,104 @@ void KvCacheManager::release_out_of_reach(Request& request) {
   }
 }
 
-bool KvCacheManager::grow(Request& request, std::int64_t end_tokens) {
+bool KvCacheManager::grow(Request& request, const ChunkEnd& end) {
+  pool_.free(std::exchange(request.copied_states, {}));
   if (request.num_computed_tokens > 0) release_out_of_reach(request);
-  std::int64_t num_new = 0;
-  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-    num_new += new_blocks(GroupIndex{i}, std::ssize(request.tables[i]), end_tokens);
-  }
+  std::int64_t num_new = std::ssize(request.partial_states);
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) num_new += new_blocks(request, GroupIndex{i}, end);
   if (num_new > pool_.num_free()) return false;
-  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) append_blocks(request, GroupIndex{i}, end_tokens);
+  copy_partial_states(request);
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) append_blocks(request, GroupIndex{i}, end);
   return true;
+}
+
+// The next forward would write over a state that has a key: a copy takes over the key, and is handed off.
+void KvCacheManager::copy_partial_states(Request& request) {
+  for (const PartialState& state : std::exchange(request.partial_states, {})) {
+    if (!pool_.carries(state.block, key_at(request, state.group, state.boundary_tokens))) continue;
+    pool_.allocate(1, request.copied_states);
+    const BlockId copy = request.copied_states.back();
+    pool_.move_keys(state.block, copy);
+    copies_.push_back(BlockCopy{state.group, state.block, copy});
+    hand_offs_.push_back(BoundaryHandOff{request.id, state.group, copy, state.boundary_tokens});
+    states_of_this_pass_.insert(copy);
+  }
+}
+
+CacheKey KvCacheManager::key_at(const Request& request, GroupIndex g, std::int64_t boundary_tokens) const {
+  return {request.hashes[static_cast<std::size_t>(boundary_tokens / geometry_.hash_block_tokens() - 1)], g};
 }
 
 void KvCacheManager::cache_group(Request& request, GroupIndex g, std::int64_t end_tokens) {
   const std::int64_t span = geometry_.span_tokens(g);
-  const std::int64_t hash_tokens = geometry_.hash_block_tokens();
-  const bool is_align = is_mamba(geometry_.group(g), MambaMode::kAlign);
   const std::int64_t end_block = end_tokens / span;
-  std::int64_t first_block = request.num_cached_blocks[g.value()];
-  // Of the states that a chunk passes, only the one at its end exists.
-  if (is_align) first_block = end_tokens % span == 0 ? std::max(first_block, end_block - 1) : end_block;
-  for (std::int64_t i = first_block; i < end_block; ++i) {
+  const bool is_window = geometry_.group(g).kind == GroupKind::kSlidingWindow;
+  for (std::int64_t i = request.num_cached_blocks[g.value()]; i < end_block; ++i) {
     const BlockId block = request.tables[g.value()][static_cast<std::size_t>(i)];
     const std::int64_t end = (i + 1) * span;
     // Dense states may lie closer than hashes; no lookup asks for one between two.
-    if (block == kNullBlock || end % hash_tokens != 0) continue;
-    pool_.insert(CacheKey{request.hashes[static_cast<std::size_t>(end / hash_tokens - 1)], g}, block);
-    if (is_align) states_of_this_pass_.insert(block);
+    if (block == kNullBlock || end % geometry_.hash_block_tokens() != 0) continue;
+    if (!is_window || rules_.keeps_window_block(request, g, i)) pool_.insert(key_at(request, g, end), block);
   }
   request.num_cached_blocks[g.value()] = std::max(request.num_cached_blocks[g.value()], end_block);
 }
 
-void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens) {
-  if (!caches_blocks_) return;
-  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-    if (is_cached_group(geometry_, GroupIndex{i})) cache_group(request, GroupIndex{i}, end_tokens);
+void KvCacheManager::cache_state(Request& request, GroupIndex g, std::int64_t boundary_tokens, std::int64_t column) {
+  const BlockId block = request.tables[g.value()][static_cast<std::size_t>(column)];
+  const bool is_running = column == request.running_column[g.value()];
+  const bool is_whole = boundary_tokens % geometry_.span_tokens(g) == 0 || !is_running;
+  pool_.insert(key_at(request, g, boundary_tokens), block, is_whole);
+  states_of_this_pass_.insert(block);
+  if (std::ranges::find(request.open_states, boundary_tokens) == request.open_states.end()) {
+    request.open_states.push_back(boundary_tokens);
+  }
+  if (is_whole) {
+    hand_offs_.push_back(BoundaryHandOff{request.id, g, block, boundary_tokens});
+  } else {
+    request.partial_states.push_back(PartialState{g, block, boundary_tokens});
   }
 }
 
+// A state is worth nothing without the attention up to it, of a draft group up to the unit behind it.
+void KvCacheManager::cache_inner_keys(Request& request, std::int64_t end_tokens) {
+  std::erase_if(request.open_states, [&](std::int64_t boundary) {
+    bool is_done = true;
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+      const GroupIndex g{i};
+      if (!is_full_attention(geometry_.group(g)) || !is_cached_group(geometry_, g)) continue;
+      const std::int64_t span = geometry_.span_tokens(g);
+      const std::int64_t unit = geometry_.drops_unit(g) ? std::min(geometry_.hit_alignment_tokens(), span) : 0;
+      const std::int64_t tail = boundary + unit;
+      is_done = is_done && tail <= end_tokens;
+      if (tail > end_tokens || tail % span == 0) continue;
+      const BlockId block = request.tables[i][static_cast<std::size_t>(tail / span)];
+      pool_.insert(key_at(request, g, tail), block, false);
+    }
+    return is_done;
+  });
+}
+
+void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens,
+                                  bool keeps_states) {
+  if (!caches_blocks_) return;
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (!is_cached_group(geometry_, g)) continue;
+    if (!is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+      cache_group(request, g, end_tokens);
+      continue;
+    }
+    const std::int64_t running = request.running_column[i];
+    if (checkpoint_tokens > 0) cache_state(request, g, checkpoint_tokens, running - 1);
+    if (keeps_states && rules_.keeps_state(request, g, end_tokens)) cache_state(request, g, end_tokens, running);
+  }
+  if (geometry_.fine_hits()) cache_inner_keys(request, end_tokens);
+}
+
 void KvCacheManager::free(Request& request) {
+  pool_.free(std::exchange(request.copied_states, {}));
+  request.partial_states.clear();
+  request.open_states.clear();
   for (std::vector<BlockId>& table : request.tables) {
     std::reverse(table.begin(), table.end());
     pool_.free(table);
@@ -171,7 +331,10 @@ std::int64_t KvCacheManager::blocks_in_reach(const Request& request, GroupIndex 
   const std::vector<BlockId>& table = request.tables[g.value()];
   const KvCacheGroup& group = geometry_.group(g);
   if (has_one_block(group) || is_full_attention(group)) return std::ssize(table);
-  const std::int64_t skipped = geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
+  const std::int64_t skipped =
+      is_mamba(group, MambaMode::kAlign)
+          ? std::max<std::int64_t>(0, request.state_column[g.value()])
+          : geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
   const auto first = table.begin() + std::min(skipped, std::ssize(table));
   return std::count_if(first, table.end(), [](BlockId block) { return block != kNullBlock; });
 }
@@ -194,7 +357,10 @@ std::int64_t KvCacheManager::most_blocks(GroupIndex g, std::int64_t total_tokens
     return std::min(most, cdiv(group.window_tokens + group.extra_retained_tokens + chunk_tokens, span) + 1);
   }
   if (group.kind == GroupKind::kChunkedLocal) return std::min(most, cdiv(group.chunk_tokens + chunk_tokens, span) + 1);
-  return is_mamba(group, MambaMode::kAlign) ? std::min<std::int64_t>(most, 2) : most;
+  if (!is_mamba(group, MambaMode::kAlign)) return is_full_attention(group) && geometry_.fine_hits() ? most + 1 : most;
+  // The state before, the running one, one that was copied away, one that is exported, the drafts'.
+  const std::int64_t extra = (geometry_.fine_hits() ? 1 : 0) + (exports_states_ ? 1 : 0) + num_speculative_;
+  return most == 0 ? 0 : std::min<std::int64_t>(most, 2) + extra;
 }
 
 std::int64_t KvCacheManager::most_blocks(std::int64_t total_tokens, std::int64_t chunk_tokens) const {

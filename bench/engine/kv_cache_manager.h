@@ -2,12 +2,15 @@
 #define HOSTKV_BENCH_ENGINE_KV_CACHE_MANAGER_H_
 
 #include <cstdint>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
 #include "bench/engine/block_pool.h"
+#include "bench/engine/engine.h"
 #include "bench/engine/prefix_lookup.h"
 #include "bench/engine/request.h"
+#include "bench/engine/state_rules.h"
 #include "hostkv/connector.h"
 #include "hostkv/geometry.h"
 
@@ -21,31 +24,55 @@ struct BlockReserve {
   std::int64_t chunk_tokens = 0;  // its chunks have at most so many
 };
 
+// A block of one group, copied on every rank before the step's forward, in order.
+struct BlockCopy {
+  GroupIndex group;
+  BlockId from;
+  BlockId to;
+};
+
+// What a pass takes blocks for.
+struct ChunkEnd {
+  std::int64_t tokens = 0;             // known ones
+  std::int64_t num_drafts = 0;         // behind them
+  std::int64_t checkpoint_tokens = 0;  // a state to be exported on the way; 0: none
+};
+
 // Block tables of all groups: what a request gets, when it loses blocks again, what becomes findable.
 //
 // Purpose: vLLM's hybrid cache manager. Attention tables are append-only, with nulls for blocks that are out of reach;
-// an align-mode table holds the state that the request continues from and the one that it writes; scratch and Mamba
-// none hold one block. Thread-safety: one thread. Ownership: the pool and the geometry are the caller's. Cost:
-// O(groups + blocks changed). Failure: grow() and admit() answer false when the pool has not enough free blocks;
-// admit() has changed nothing then, grow() may have released blocks that are out of reach.
+// an align-mode table holds the state that the request continues from, the one that it writes, and speculative blocks
+// behind it that move along; scratch and Mamba none hold one block. What a hit shares and a forward would overwrite (a
+// block that the boundary lies inside of) is copied first. Thread-safety: one thread. Ownership: the pool and the
+// geometry are the caller's. Cost: O(groups + blocks changed). Failure: grow() and admit() answer false when the pool
+// has not enough free blocks; admit() has changed nothing then, grow() may have released blocks that are out of reach.
 class KvCacheManager {
  public:
-  KvCacheManager(const Geometry& geometry, BlockPool& pool);
+  KvCacheManager(const Geometry& geometry, const EngineConfig& config, BlockPool& pool);
 
-  // Forgets which states became findable in the pass before.
-  void begin_pass() { states_of_this_pass_.clear(); }
+  // Forgets what the pass before has made findable, copied and handed off.
+  void begin_pass();
+  [[nodiscard]] const std::vector<BlockCopy>& copies() const { return copies_; }
+  // Align states that became findable in this pass, or were copied away in it. A state that is still where its request
+  // would overwrite it is not among them yet.
+  [[nodiscard]] const std::vector<BoundaryHandOff>& hand_offs() const { return hand_offs_; }
 
   // First tables: the device hit, blocks for what a load brings up to hit + num_external_tokens, blocks for tokens up
-  // to end_tokens. Appends the blocks that the load will fill to `load_targets`.
+  // to `end`. Appends the blocks that the load will fill to `load_targets`.
   [[nodiscard]] bool admit(Request& request, const PrefixHit& hit, std::int64_t num_external_tokens,
-                           std::int64_t end_tokens, const BlockReserve& reserve,
-                           std::vector<FailedBlock>* load_targets);
-  // Blocks for tokens up to end_tokens; releases what is out of reach of the settled tokens first.
-  [[nodiscard]] bool grow(Request& request, std::int64_t end_tokens);
-  // Makes findable what is complete after end_tokens.
-  void cache_blocks(Request& request, std::int64_t end_tokens);
+                           const ChunkEnd& end, const BlockReserve& reserve, std::vector<FailedBlock>* load_targets);
+  // Blocks for tokens up to `end`; releases what is out of reach of the settled tokens first.
+  [[nodiscard]] bool grow(Request& request, const ChunkEnd& end);
+  // Makes findable what is complete after end_tokens, and the state exported at `checkpoint_tokens`.
+  void cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens = 0,
+                    bool keeps_states = true);
+  // The forward of the last grow() or admit() has run.
+  static void settle_states(Request& request) { request.state_column = request.running_column; }
   // Tail first.
   void free(Request& request);
+
+  // Can the state at a boundary be exported by a chunk (begin, end]? Its column must be free.
+  [[nodiscard]] bool can_export(const Request& request, std::int64_t begin_tokens, std::int64_t end_tokens) const;
 
   // Most blocks of all groups that a request with tables still has to get until it has computed its first
   // `end_tokens` tokens in chunks of at most `chunk_tokens`.
@@ -58,20 +85,34 @@ class KvCacheManager {
 
  private:
   [[nodiscard]] std::int64_t table_blocks(GroupIndex g, std::int64_t end_tokens) const;
-  [[nodiscard]] std::int64_t new_blocks(GroupIndex g, std::int64_t num_in_table, std::int64_t end_tokens) const;
+  [[nodiscard]] std::int64_t new_blocks(const Request& request, GroupIndex g, const ChunkEnd& end) const;
+  [[nodiscard]] std::int64_t new_states(std::int64_t running_column, std::int64_t num_in_table, GroupIndex g,
+                                        const ChunkEnd& end) const;
   [[nodiscard]] std::int64_t most_blocks(GroupIndex g, std::int64_t total_tokens, std::int64_t chunk_tokens) const;
   [[nodiscard]] std::int64_t blocks_in_reach(const Request& request, GroupIndex g) const;
+  [[nodiscard]] bool must_copy(GroupIndex g, std::int64_t boundary_tokens) const;
   void release_out_of_reach(Request& request);
-  void append_blocks(Request& request, GroupIndex g, std::int64_t end_tokens);
+  void copy_partial_states(Request& request);
+  void append_blocks(Request& request, GroupIndex g, const ChunkEnd& end);
+  void append_states(Request& request, GroupIndex g, const ChunkEnd& end);
   [[nodiscard]] BlockIndexRange kept_range(GroupIndex g, std::int64_t boundary_tokens) const;
   void build_table(Request& request, GroupIndex g, const GroupHit& hit, std::int64_t boundary_tokens,
                    std::vector<FailedBlock>* load_targets);
+  void copy_last_block(Request& request, GroupIndex g, std::int64_t boundary_tokens);
   void cache_group(Request& request, GroupIndex g, std::int64_t end_tokens);
+  void cache_state(Request& request, GroupIndex g, std::int64_t boundary_tokens, std::int64_t column);
+  void cache_inner_keys(Request& request, std::int64_t end_tokens);
+  [[nodiscard]] CacheKey key_at(const Request& request, GroupIndex g, std::int64_t boundary_tokens) const;
 
   const Geometry& geometry_;
   BlockPool& pool_;
+  StateRules rules_;
+  std::int64_t num_speculative_;
+  bool exports_states_;
   bool caches_blocks_;
   std::unordered_set<BlockId> states_of_this_pass_;
+  std::vector<BlockCopy> copies_;
+  std::vector<BoundaryHandOff> hand_offs_;
 };
 
 }  // namespace hostkv::bench

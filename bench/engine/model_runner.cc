@@ -24,6 +24,17 @@ KvLayout ModelRunner::connector_layout(RankIndex rank) const {
   return layout;
 }
 
+void ModelRunner::copy(std::span<const BlockCopy> copies) {
+  if (copies.empty()) return;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    rank->stream.enqueue([target = rank.get(), list = std::vector<BlockCopy>(copies.begin(), copies.end())] {
+      for (const BlockCopy& copy : list) {
+        if (copy.from != copy.to) target->memory.copy(copy.group, copy.from, copy.to);
+      }
+    });
+  }
+}
+
 void ModelRunner::scrub(std::span<const FailedBlock> blocks) {
   if (blocks.empty()) return;
   for (const std::unique_ptr<Rank>& rank : ranks_) {

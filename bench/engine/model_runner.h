@@ -8,6 +8,7 @@
 
 #include "bench/engine/device_memory.h"
 #include "bench/engine/engine.h"
+#include "bench/engine/kv_cache_manager.h"
 #include "bench/engine/rank_forward.h"
 #include "hostkv/connector.h"
 #include "hostkv/geometry.h"
@@ -29,6 +30,8 @@ class ModelRunner {
   [[nodiscard]] KvLayout connector_layout(RankIndex rank) const;
   [[nodiscard]] StreamHandle stream(RankIndex rank) { return ranks_[rank.value()]->stream.handle(); }
 
+  // Copies blocks in order, on every rank, behind what was launched so far.
+  void copy(std::span<const BlockCopy> copies);
   // Overwrites blocks that a load will fill, on every rank, behind what was launched so far.
   void scrub(std::span<const FailedBlock> blocks);
   // The forward of a step. The requests must not change before synchronize().

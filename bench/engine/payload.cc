@@ -49,9 +49,14 @@ void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> toke
     states.reserve(tokens.size() + 1);
     states.push_back(mix(seed + kMultiplier));
   }
+  const std::size_t begin = states.size() - 1;
+  if (begin < end) extend_prefix_states_by(tokens.subspan(begin, end - begin), states);
+}
+
+void extend_prefix_states_by(std::span<const std::int32_t> tokens, std::vector<std::uint64_t>& states) {
   std::uint64_t state = states.back();
-  for (std::size_t i = states.size() - 1; i < end; ++i) {
-    state = (state ^ static_cast<std::uint32_t>(tokens[i])) * kMultiplier;
+  for (const std::int32_t token : tokens) {
+    state = (state ^ static_cast<std::uint32_t>(token)) * kMultiplier;
     state ^= state >> 32U;
     states.push_back(state);
   }
@@ -59,6 +64,10 @@ void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> toke
 
 std::int32_t output_token(std::uint64_t output_seed, std::int64_t index) {
   return static_cast<std::int32_t>(mix(output_seed + static_cast<std::uint64_t>(index)) & 0x7FFFFFFFULL);
+}
+
+std::uint64_t draw(std::uint64_t seed, std::int64_t index) {
+  return mix(mix(seed) + static_cast<std::uint64_t>(index));
 }
 
 std::uint64_t output_seed(std::uint64_t seed, std::span<const std::int32_t> prompt_tokens) {

@@ -22,8 +22,12 @@ inline constexpr std::int64_t kStateRows = 8;  // a recurrent state has the byte
 // Appends states to `states` until it holds P[0] .. P[end_tokens].
 void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> tokens, std::int64_t end_tokens,
                           std::vector<std::uint64_t>& states);
+// Appends a state for each token that follows.
+void extend_prefix_states_by(std::span<const std::int32_t> tokens, std::vector<std::uint64_t>& states);
 // The output token number `index` of a request.
 std::int32_t output_token(std::uint64_t output_seed, std::int64_t index);
+// A number that looks drawn, the same for the same arguments.
+std::uint64_t draw(std::uint64_t seed, std::int64_t index);
 std::uint64_t output_seed(std::uint64_t seed, std::span<const std::int32_t> prompt_tokens);
 
 // Rows of consecutive places in memory, of tokens that are `token_step` apart.

@@ -37,16 +37,30 @@ class Search {
     return pool_.find(CacheKey{request_.hashes[index], g});
   }
 
-  // Full attention needs every block from the start: how many leading ones are there is asked once.
+  // Full attention needs every block from the start: how many leading ones are there is asked once, and how far into
+  // the next one a key reaches.
   void measure_runs() {
     runs_.assign(geometry_.num_groups(), 0);
+    tails_.assign(geometry_.num_groups(), 0);
     for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
       const GroupIndex g{i};
       if (!is_full_attention(geometry_.group(g)) || !is_cached_group(geometry_, g)) continue;
       const std::int64_t span = geometry_.span_tokens(g);
-      const std::int64_t most = reach_tokens_ / span;
-      while (runs_[i] < most && probe(g, (runs_[i] + 1) * span)) ++runs_[i];
+      const std::int64_t hashed = std::ssize(request_.hashes) * geometry_.hash_block_tokens();
+      const std::int64_t reach = geometry_.drops_unit(g) ? reach_tokens_ : hashed;
+      while (runs_[i] < reach / span && probe(g, (runs_[i] + 1) * span)) ++runs_[i];
+      tails_[i] = inner_tail(g, runs_[i] * span, reach);
     }
+  }
+
+  // The last key inside the block that begins at `begin`; `begin` where there is none.
+  [[nodiscard]] std::int64_t inner_tail(GroupIndex g, std::int64_t begin, std::int64_t reach) const {
+    const std::int64_t step = geometry_.hit_alignment_tokens();
+    const std::int64_t span = geometry_.span_tokens(g);
+    if (step >= span) return begin;
+    std::int64_t tail = std::min(begin + span - step, reach / step * step);
+    while (tail > begin && !probe(g, tail)) tail -= step;
+    return std::max(tail, begin);
   }
 
   [[nodiscard]] bool is_served(std::int64_t boundary) const {
@@ -59,10 +73,10 @@ class Search {
 
   [[nodiscard]] bool is_served(GroupIndex g, std::int64_t boundary) const {
     const std::optional<LookupNeed> need = geometry_.lookup_need(g, boundary);
-    if (!need || need->tail_boundary_tokens > reach_tokens_) return false;
+    if (!need) return false;
+    if (is_full_attention(geometry_.group(g))) return need->tail_boundary_tokens <= tails_[g.value()];
+    if (need->tail_boundary_tokens > reach_tokens_) return false;
     if (need->blocks.empty()) return true;
-    if (is_full_attention(geometry_.group(g)) && need->blocks.end_block > runs_[g.value()]) return false;
-    if (is_full_attention(geometry_.group(g))) return true;
     const std::int64_t span = geometry_.span_tokens(g);
     for (std::int64_t i = need->blocks.end_block - 1; i >= need->blocks.first_block; --i) {
       if (!probe(g, std::min((i + 1) * span, need->tail_boundary_tokens))) return false;
@@ -78,7 +92,10 @@ class Search {
       hit.groups[i].first_block = range.first_block;
       for (std::int64_t b = range.first_block; b < range.end_block; ++b) {
         // Tokens that are kept but not read (extra_retained_tokens) may be gone.
-        const std::int64_t end = std::min((b + 1) * geometry_.span_tokens(g), boundary);
+        std::int64_t end = std::min((b + 1) * geometry_.span_tokens(g), boundary);
+        if (is_full_attention(geometry_.group(g))) {
+          end = b < runs_[i] ? (b + 1) * geometry_.span_tokens(g) : tails_[i];
+        }
         hit.groups[i].blocks.push_back(probe(g, end).value_or(kNullBlock));
       }
     }
@@ -86,10 +103,8 @@ class Search {
 
   [[nodiscard]] std::int64_t junction_behind(std::int64_t boundary) const {
     std::int64_t longest = 0;
-    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-      const std::int64_t span = geometry_.span_tokens(GroupIndex{i});
-      longest = std::max(longest, std::min(runs_[i], limit_tokens_ / span) * span);
-    }
+    const std::int64_t step = geometry_.hit_alignment_tokens();
+    for (const std::int64_t tail : tails_) longest = std::max(longest, std::min(tail, limit_tokens_) / step * step);
     return longest > boundary ? longest : 0;
   }
 
@@ -97,11 +112,21 @@ class Search {
   const BlockPool& pool_;
   const Request& request_;
   std::int64_t limit_tokens_;
-  std::int64_t reach_tokens_ = 0;   // the last token that a key may end at
-  std::vector<std::int64_t> runs_;  // [num_groups] leading full blocks in the cache; 0 for other kinds
+  std::int64_t reach_tokens_ = 0;    // the last token that a key may end at
+  std::vector<std::int64_t> runs_;   // [num_groups] leading full blocks in the cache; 0 for other kinds
+  std::vector<std::int64_t> tails_;  // [num_groups] where the last key of attention over all tokens ends
 };
 
 }  // namespace
+
+void PrefixHit::cut(const Geometry& geometry, std::int64_t boundary) {
+  boundary_tokens = boundary;
+  for (std::uint32_t i = 0; i < groups.size(); ++i) {
+    const std::int64_t end_block = boundary / geometry.span_tokens(GroupIndex{i});
+    const std::int64_t kept = std::max<std::int64_t>(0, end_block - groups[i].first_block);
+    if (kept < std::ssize(groups[i].blocks)) groups[i].blocks.resize(static_cast<std::size_t>(kept));
+  }
+}
 
 bool has_findable_prefixes(const Geometry& geometry) {
   for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {

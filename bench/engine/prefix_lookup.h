@@ -18,9 +18,12 @@ struct GroupHit {
 
 struct PrefixHit {
   std::int64_t boundary_tokens = 0;
-  // The longest boundary that one full-attention group alone could serve, where it lies beyond the hit; else 0.
+  // How far attention over all tokens alone reaches, where that is beyond the hit; else 0.
   std::int64_t junction_tokens = 0;
   std::vector<GroupHit> groups;  // [num_groups]
+
+  // The same up to a smaller boundary, for a load that begins there: blocks that begin behind it are left out.
+  void cut(const Geometry& geometry, std::int64_t boundary);
 };
 
 // Can a prefix be found at all? False with a group (scratch apart) whose blocks or states are never findable: nothing

@@ -1,6 +1,7 @@
 #include "bench/engine/rank_forward.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -18,15 +19,18 @@ RankForward::RankForward(const Geometry& geometry, DeviceMemory& memory, std::ui
   }
 }
 
-void RankForward::run(const ForwardChunk& chunk) {
+void RankForward::run(const ForwardChunk& of_step) {
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     const GroupIndex g{i};
+    ForwardChunk chunk = of_step;
+    if (geometry_.group(g).kind == GroupKind::kScratch) chunk.begin_tokens = chunk.replay_begin_tokens;
     if (geometry_.group(g).kind == GroupKind::kMamba) {
       if (chunk.check) check_state(g, chunk);
       continue_state(g, chunk);
     } else {
       if (chunk.check) check_rows(g, chunk);
       write_rows(g, chunk);
+      write_rejected(g, chunk);
     }
   }
 }
@@ -148,11 +152,20 @@ void RankForward::write_rows(GroupIndex g, const ForwardChunk& chunk) {
   });
 }
 
+// Where the state after `tokens` is, for a chunk that begins or ends there.
+BlockId RankForward::state_block(const ForwardChunk& chunk, GroupIndex g, std::int64_t tokens) const {
+  const KvCacheGroup& group = geometry_.group(g);
+  if (has_one_block(group)) return block_at(chunk, g, 0);
+  if (!is_mamba(group, MambaMode::kAlign)) return block_at(chunk, g, (tokens - 1) / geometry_.span_tokens(g));
+  const Request& request = *chunk.request;
+  const std::int64_t running = request.running_column[g.value()];
+  if (tokens == chunk.begin_tokens) return block_at(chunk, g, request.state_column[g.value()]);
+  return block_at(chunk, g, tokens == chunk.end_tokens ? running : running - 1);
+}
+
 void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
   if (chunk.begin_tokens == 0) return;
-  const bool in_place = has_one_block(geometry_.group(g));
-  const std::int64_t index = in_place ? 0 : (chunk.begin_tokens - 1) / geometry_.span_tokens(g);
-  const BlockId block = block_at(chunk, g, index);
+  const BlockId block = state_block(chunk, g, chunk.begin_tokens);
   const std::int64_t size_bytes = kStateRows * payload_bytes_;
   counts_.bytes_checked += size_bytes;
   if (block == kNullBlock) {
@@ -166,25 +179,48 @@ void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
 }
 
 void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
-  const bool in_place = has_one_block(geometry_.group(g));
   const std::int64_t span = geometry_.span_tokens(g);
   const std::vector<std::uint64_t>& states = chunk.request->states;
-  const auto block_behind = [&](std::int64_t tokens) { return block_at(chunk, g, in_place ? 0 : (tokens - 1) / span); };
   std::int64_t from = chunk.begin_tokens;
   while (from < chunk.end_tokens) {
-    // A dense table gets the state of every block boundary that the chunk passes.
+    // A dense table gets the state of every block boundary that the chunk passes, an align one that of a checkpoint.
     std::int64_t to = chunk.end_tokens;
     if (is_mamba(geometry_.group(g), MambaMode::kAll)) to = std::min(to, (from / span + 1) * span);
-    const BlockId target = block_behind(to);
+    if (is_mamba(geometry_.group(g), MambaMode::kAlign) && chunk.checkpoint_tokens > from) to = chunk.checkpoint_tokens;
+    const BlockId target = state_block(chunk, g, to);
     HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
     const std::uint64_t advance = states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(from)];
     if (from == 0) {
       payloads_[g.value()].write_state(memory_.state(g, target), advance);
     } else {
-      payloads_[g.value()].advance_state(memory_.state(g, block_behind(from)), memory_.state(g, target), advance);
+      payloads_[g.value()].advance_state(memory_.state(g, state_block(chunk, g, from)), memory_.state(g, target),
+                                         advance);
     }
     from = to;
   }
+  // Speculative blocks hold what came to nothing.
+  if (!is_mamba(geometry_.group(g), MambaMode::kAlign)) return;
+  for (std::int64_t i = chunk.request->running_column[g.value()] + 1; i < std::ssize(chunk.request->tables[g.value()]);
+       ++i) {
+    memory_.scrub(g, block_at(chunk, g, i));
+  }
+}
+
+// Rejected drafts leave rows behind that the next steps write again; a ring has no room for them.
+void RankForward::write_rejected(GroupIndex g, const ForwardChunk& chunk) {
+  if (chunk.num_rejected == 0 || geometry_.group(g).kind == GroupKind::kScratch) return;
+  for_each_rows(g, chunk.end_tokens, chunk.end_tokens + chunk.num_rejected, [&](const Rows& rows) {
+    const BlockId block = block_at(chunk, g, rows.block_index);
+    HOSTKV_CHECK(block != kNullBlock, "a draft's row must be written, but there is no block");
+    std::int64_t row = rows.row;
+    for (std::int64_t left = rows.num_rows; left > 0;) {
+      std::int64_t num_rows = left;
+      std::byte* memory = memory_.rows(g, block, row, num_rows);
+      std::memset(memory, 0x5A, static_cast<std::size_t>(num_rows * payload_bytes_));
+      row += num_rows;
+      left -= num_rows;
+    }
+  });
 }
 
 void RankForward::note_wrong(const ForwardChunk& chunk, GroupIndex g, std::int64_t position, std::int64_t wrong_bytes,

@@ -19,6 +19,9 @@ struct ForwardChunk {
   std::int64_t begin_tokens = 0;
   std::int64_t end_tokens = 0;
   bool check = true;
+  std::int64_t num_rejected = 0;         // drafts behind end_tokens that come to nothing: wrong rows are written
+  std::int64_t checkpoint_tokens = 0;    // the state there goes into the column before the running one; 0: no
+  std::int64_t replay_begin_tokens = 0;  // scratch groups begin here
 };
 
 struct CheckCounts {
@@ -37,7 +40,7 @@ class RankForward {
   RankForward(const Geometry& geometry, DeviceMemory& memory, std::uint64_t seed, std::int64_t rank,
               std::int64_t payload_bytes);
 
-  void run(const ForwardChunk& chunk);
+  void run(const ForwardChunk& of_step);
   [[nodiscard]] const CheckCounts& counts() const { return counts_; }
 
  private:
@@ -62,6 +65,8 @@ class RankForward {
   void write_rows(GroupIndex g, const ForwardChunk& chunk);
   void check_state(GroupIndex g, const ForwardChunk& chunk);
   void continue_state(GroupIndex g, const ForwardChunk& chunk);
+  void write_rejected(GroupIndex g, const ForwardChunk& chunk);
+  [[nodiscard]] BlockId state_block(const ForwardChunk& chunk, GroupIndex g, std::int64_t tokens) const;
   void note_wrong(const ForwardChunk& chunk, GroupIndex g, std::int64_t position, std::int64_t wrong_bytes,
                   std::string what);
 

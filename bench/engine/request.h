@@ -20,6 +20,13 @@ enum class RequestState : std::uint8_t {
 };
 
 // A request that is alive. A value of the scheduler; forwards read it between launch and synchronisation only.
+// An align state whose key ends inside a block: the next tokens would overwrite it.
+struct PartialState {
+  GroupIndex group;
+  BlockId block;
+  std::int64_t boundary_tokens = 0;
+};
+
 struct Request {
   RequestId id;
   RequestState state = RequestState::kWaiting;
@@ -39,6 +46,14 @@ struct Request {
   std::int64_t junction_tokens = 0;             // end of the prefix that some group shares beyond the hit; 0: none
   std::vector<std::vector<BlockId>> tables;     // [num_groups][block index]
   std::vector<std::int64_t> num_cached_blocks;  // [num_groups] table entries below it are in the prefix cache
+  // Align groups, [num_groups]: the column of the state after num_computed_tokens, and of the one that the next forward
+  // writes; -1: none. Behind the latter lie the speculative blocks.
+  std::vector<std::int64_t> state_column;
+  std::vector<std::int64_t> running_column;
+  std::vector<PartialState> partial_states;  // to be copied away before the next forward
+  std::vector<std::int64_t> open_states;     // boundaries of states whose attention has no key there yet
+  std::vector<BlockId> copied_states;        // blocks that hold them, owned until the next forward is planned
+  std::int64_t replay_begin_tokens = -1;  // of the first chunk of this admission: scratch is filled from here; -1: no
 
   bool has_run = false;  // the hits of the report stand
   RequestReport report;

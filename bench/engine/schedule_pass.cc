@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bench/engine/group_rules.h"
+#include "bench/engine/payload.h"
 #include "bench/engine/scheduler.h"
 
 namespace hostkv::bench {
@@ -17,6 +18,8 @@ Result<StepPlan> Scheduler::plan_step() {
   if (Status status = admit_queue(loaded_, plan, is_stopped); !status.ok()) return error(std::move(status));
   if (Status status = admit_queue(waiting_, plan, is_stopped); !status.ok()) return error(std::move(status));
   const bool is_waiting = !running_.empty() || !loading_.empty() || pool_.num_pinned_only() > 0;
+  plan.copies = cache_.copies();
+  plan.hand_offs = cache_.hand_offs();
   // Who was preempted in this pass has left its blocks to those that are admitted in the next one.
   if (plan.scheduled.empty() && plan.preempted.empty() && !is_waiting) free_a_claim(plan);
   return plan;
@@ -27,14 +30,15 @@ void Scheduler::schedule_running(StepPlan& plan) {
     Request& request = *running_[i];
     const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
     if (num_tokens == 0) continue;
-    if (!make_room(request, request.num_computed_tokens + num_tokens, plan)) break;
-    record_chunk(request, num_tokens, plan);
+    const ChunkPlan chunk = plan_chunk(request, num_tokens);
+    if (!make_room(request, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens}, plan)) break;
+    record_chunk(request, chunk, plan);
   }
 }
 
 // False: the request cannot run in this step; it may have been preempted itself.
-bool Scheduler::make_room(Request& request, std::int64_t end_tokens, StepPlan& plan) {
-  while (!cache_.grow(request, end_tokens)) {
+bool Scheduler::make_room(Request& request, const ChunkEnd& end, StepPlan& plan) {
+  while (!cache_.grow(request, end)) {
     // Blocks that only copies keep come back by themselves: waiting is cheaper than computing again.
     if (pool_.num_pinned_only() > 0) return false;
     Request& victim = youngest_owner();
@@ -83,31 +87,46 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
   hit.groups.resize(geometry_.num_groups());
   const bool reads_cache = geometry_.spec().prefix_caching && !request.skip_reading_cache;
   if (reads_cache) hit = find_longest_prefix(geometry_, pool_, request);
-  const Result<MatchResult> match = match_host(request, hit.boundary_tokens);
+  // The connector is asked behind whole scheduler blocks only; what the device has behind them is left for more.
+  const std::int64_t local =
+      hit.boundary_tokens / geometry_.scheduler_block_tokens() * geometry_.scheduler_block_tokens();
+  const Result<MatchResult> match = match_host(request, local);
   if (!match) return error(match.error());
   if (match->kind == MatchResult::Kind::kRetry) return Admission::kSkipped;
-  request.junction_tokens = hit.junction_tokens;
+  std::int64_t num_external = external_tokens(request, local, match->num_external_tokens);
+  if (local + num_external <= hit.boundary_tokens) num_external = 0;
+  if (num_external > 0) hit.cut(geometry_, local);
+  request.junction_tokens = std::max(hit.junction_tokens, match->shared_prefix_tokens);
   request.device_hit_tokens = hit.boundary_tokens;
-  request.host_hit_tokens = match->num_external_tokens;
-  request.own_start_tokens = hit.boundary_tokens + match->num_external_tokens;
-  if (match->num_external_tokens > 0) return start_load(request, hit, match->num_external_tokens, plan);
+  request.host_hit_tokens = num_external;
+  request.own_start_tokens = hit.boundary_tokens + num_external;
+  if (num_external > 0) return start_load(request, hit, num_external, plan);
 
   if (cache_.has_state_of_this_pass(hit)) return Admission::kStopped;
   const std::int64_t num_tokens = next_chunk(request, hit.boundary_tokens);
   if (num_tokens == 0) return Admission::kStopped;
   // Who was preempted comes back when there is room for it, not to be preempted again by the next block of the others.
   const BlockReserve reserve = request.report.num_preemptions > 0 ? reserve_for(request) : BlockReserve{};
-  if (!cache_.admit(request, hit, 0, hit.boundary_tokens + num_tokens, reserve, nullptr)) return Admission::kStopped;
-  if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
   request.num_computed_tokens = hit.boundary_tokens;
-  run(request, num_tokens, plan);
+  const ChunkPlan chunk = plan_chunk(request, num_tokens);
+  if (!cache_.admit(request, hit, 0, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens}, reserve, nullptr)) {
+    request.num_computed_tokens = 0;
+    return Admission::kStopped;
+  }
+  if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
+  run(request, chunk, plan);
   return Admission::kAdmitted;
+}
+
+std::int64_t Scheduler::external_tokens(const Request& request, std::int64_t local, std::int64_t offered) const {
+  if (!config_.cap_external || offered == 0) return offered;
+  return std::clamp<std::int64_t>(config_.cap_external(request.id, local, offered), 0, offered);
 }
 
 Result<Scheduler::Admission> Scheduler::start_load(Request& request, const PrefixHit& hit, std::int64_t num_external,
                                                    StepPlan& plan) {
   const std::int64_t boundary = hit.boundary_tokens + num_external;
-  if (!cache_.admit(request, hit, num_external, boundary, reserve_for(request), &plan.load_targets)) {
+  if (!cache_.admit(request, hit, num_external, {boundary, 0, 0}, reserve_for(request), &plan.load_targets)) {
     return Admission::kStopped;
   }
   if (Status status = tell_allocated(request, num_external); !status.ok()) return error(std::move(status));
@@ -119,35 +138,57 @@ Result<Scheduler::Admission> Scheduler::start_load(Request& request, const Prefi
 Result<Scheduler::Admission> Scheduler::admit_loaded(Request& request, StepPlan& plan) {
   const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
   if (num_tokens == 0) return Admission::kStopped;
-  if (!cache_.grow(request, request.num_computed_tokens + num_tokens)) return Admission::kStopped;
+  const ChunkPlan chunk = plan_chunk(request, num_tokens);
+  if (!cache_.grow(request, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens})) return Admission::kStopped;
   if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
-  run(request, num_tokens, plan);
+  run(request, chunk, plan);
   return Admission::kAdmitted;
 }
 
-void Scheduler::run(Request& request, std::int64_t num_tokens, StepPlan& plan) {
+void Scheduler::run(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
   if (!request.has_run) {
     request.has_run = true;
     request.report.device_hit_tokens = request.device_hit_tokens;
     request.report.host_hit_tokens = request.host_hit_tokens;
   }
   request.state = RequestState::kRunning;
+  request.own_start_tokens = chunk.replay_begin_tokens;
   insert_by_age(running_, request);
-  record_chunk(request, num_tokens, plan);
+  record_chunk(request, chunk, plan);
 }
 
-void Scheduler::record_chunk(Request& request, std::int64_t num_tokens, StepPlan& plan) {
-  const std::int64_t end = request.num_computed_tokens + num_tokens;
-  plan.scheduled.push_back(ScheduledRequest{request.id, request.num_computed_tokens, num_tokens});
-  budget_tokens_ -= num_tokens;
-  cache_.cache_blocks(request, end);
-  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-    const GroupIndex g{i};
-    const std::int64_t span = geometry_.span_tokens(g);
-    if (!is_mamba(geometry_.group(g), MambaMode::kAlign) || !geometry_.offloadable(g) || end % span != 0) continue;
-    const BlockId block = request.tables[i][static_cast<std::size_t>(end / span - 1)];
-    plan.hand_offs.push_back(BoundaryHandOff{request.id, g, block, end});
+void Scheduler::record_chunk(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
+  plan.chunks.push_back(chunk);
+  // Drafts are not known to be tokens yet. A replay begins behind what is computed already.
+  plan.scheduled.push_back(
+      ScheduledRequest{request.id, chunk.replay_begin_tokens, chunk.end_tokens - chunk.replay_begin_tokens});
+  budget_tokens_ -= chunk.end_tokens - chunk.begin_tokens;
+  // The state behind accepted drafts takes the place of the one at the end of the known tokens.
+  const bool keeps_states = chunk.num_accepted == 0;
+  cache_.cache_blocks(request, chunk.end_tokens, chunk.checkpoint_tokens, keeps_states);
+}
+
+// Drafts follow the last token of a decode step; how many are right is as good as drawn.
+ChunkPlan Scheduler::plan_chunk(const Request& request, std::int64_t num_tokens) const {
+  ChunkPlan chunk;
+  chunk.begin_tokens = request.num_computed_tokens;
+  chunk.end_tokens = chunk.begin_tokens + num_tokens;
+  chunk.replay_begin_tokens = chunk.begin_tokens;
+  const bool is_first = request.state != RequestState::kRunning;
+  if (is_first && has_scratch_) {
+    chunk.replay_begin_tokens = std::max<std::int64_t>(0, chunk.begin_tokens - config_.replay_tokens);
   }
+  const bool is_decode =
+      !is_first && num_tokens == 1 && request.num_output_tokens() > 0 && chunk.end_tokens == request.num_tokens();
+  if (is_decode && config_.num_speculative_tokens > 0) {
+    chunk.num_drafts = std::min(config_.num_speculative_tokens, request.most_tokens() - chunk.end_tokens);
+    const std::uint64_t drawn = draw(config_.seed ^ request.output_seed, chunk.end_tokens);
+    chunk.num_accepted = static_cast<std::int64_t>(drawn % static_cast<std::uint64_t>(chunk.num_drafts + 1));
+  }
+  if (cache_.can_export(request, chunk.begin_tokens, chunk.end_tokens)) {
+    chunk.checkpoint_tokens = rules_.tail_boundary(request);
+  }
+  return chunk;
 }
 
 // Nothing runs, nothing is being copied, and still the first request finds no blocks: others that wait own them.
@@ -158,26 +199,8 @@ void Scheduler::free_a_claim(StepPlan& plan) {
 
 std::int64_t Scheduler::next_chunk(const Request& request, std::int64_t begin_tokens) const {
   const std::int64_t end = begin_tokens + std::min(budget_tokens_, request.num_tokens() - begin_tokens);
-  if (state_span_tokens_ == 0) return end - begin_tokens;
-  return std::max<std::int64_t>(0, clip_to_state_boundary(request, begin_tokens, end) - begin_tokens);
-}
-
-// Chunks of a prefill end where a state can be kept (vLLM's _mamba_block_aligned_split).
-std::int64_t Scheduler::clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const {
-  const std::int64_t span = state_span_tokens_;
-  const std::int64_t prefill_end = std::max(request.num_prompt_tokens, request.num_tokens() - 1);
-  if (begin >= prefill_end) return end;
-  if (end < prefill_end) {
-    const std::int64_t floored = end / span * span;
-    if (floored > begin || span <= config_.max_batched_tokens) end = floored;
-  }
-  const std::int64_t last_state = request.num_tokens() / span * span - (drops_unit_ ? span : 0);
-  const std::int64_t junction = request.junction_tokens / span * span;
-  const std::int64_t next_boundary = begin % span == 0 ? 0 : (begin / span + 1) * span;
-  for (const std::int64_t stop : {last_state, junction, next_boundary}) {
-    if (stop > begin && stop < end) end = stop;
-  }
-  return end;
+  const bool exports = end >= request.num_prompt_tokens && cache_.can_export(request, begin_tokens, end);
+  return std::max<std::int64_t>(0, rules_.clip(request, begin_tokens, end, exports) - begin_tokens);
 }
 
 // How far a request gets with what it knows now: its tokens, and the first one that it will sample.

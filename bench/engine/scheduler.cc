@@ -32,15 +32,13 @@ Scheduler::Scheduler(const EngineConfig& config, const Geometry& geometry, Block
       geometry_(geometry),
       pool_(pool),
       requests_(requests),
-      cache_(geometry, pool),
+      cache_(geometry, config, pool),
+      rules_(geometry, config),
       host_can_serve_(has_findable_prefixes(geometry)) {
   for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
-    const GroupIndex g{i};
-    drops_unit_ = drops_unit_ || geometry.drops_unit(g);
-    if (geometry.group(g).kind == GroupKind::kMamba && !geometry.offloadable(g)) host_can_serve_ = false;
-    if (!is_mamba(geometry.group(g), MambaMode::kAlign)) continue;
-    const std::int64_t span = geometry.span_tokens(g);
-    state_span_tokens_ = state_span_tokens_ == 0 ? span : std::lcm(state_span_tokens_, span);
+    const KvCacheGroup& group = geometry.group(GroupIndex{i});
+    has_scratch_ = has_scratch_ || group.kind == GroupKind::kScratch;
+    if (group.kind == GroupKind::kMamba && !geometry.offloadable(GroupIndex{i})) host_can_serve_ = false;
   }
 }
 
@@ -108,8 +106,8 @@ void Scheduler::preempt(Request& request, StepPlan& plan) {
 }
 
 Status Scheduler::complete_step(const StepPlan& plan) {
-  for (const ScheduledRequest& chunk : plan.scheduled) {
-    if (Status status = settle_chunk(*requests_.at(chunk.id), chunk); !status.ok()) return status;
+  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
+    if (Status status = settle_chunk(*requests_.at(plan.scheduled[i].id), plan.chunks[i]); !status.ok()) return status;
   }
   return {};
 }
@@ -126,25 +124,36 @@ void Scheduler::advance_to(Request& request, std::int64_t num_tokens) {
   ++num_progress_;
 }
 
-Status Scheduler::settle_chunk(Request& request, const ScheduledRequest& chunk) {
-  const std::int64_t end = chunk.num_computed_tokens + chunk.num_scheduled_tokens;
+Status Scheduler::settle_chunk(Request& request, const ChunkPlan& chunk) {
+  const std::int64_t end = chunk.end_tokens + chunk.num_accepted;
+  KvCacheManager::settle_states(request);
+  request.replay_begin_tokens = -1;
   advance_to(request, end);
-  num_computed_tokens_ += chunk.num_scheduled_tokens;
+  num_computed_tokens_ += end - chunk.begin_tokens;
   if (request.report.num_preemptions == 0) {
     const std::int64_t prompt_end = std::min(end, request.num_prompt_tokens);
-    request.report.computed_tokens += std::max<std::int64_t>(0, prompt_end - chunk.num_computed_tokens);
+    request.report.computed_tokens += std::max<std::int64_t>(0, prompt_end - chunk.begin_tokens);
   }
   if (end < request.num_tokens()) return {};
-  request.tokens.push_back(output_token(request.output_seed, request.num_output_tokens()));
+  while (request.num_tokens() <= end) {  // the accepted drafts, and the token behind them
+    request.tokens.push_back(output_token(request.output_seed, request.num_output_tokens()));
+  }
   if (Status status = append_hashes(request, request.hashes.size()); !status.ok()) return status;
   return request.num_output_tokens() == request.max_new_tokens ? finish(request, false) : Status();
 }
 
 Status Scheduler::finish(Request& request, bool aborted) {
   remove_from_queue(request);
-  // The connector may still pin blocks of the request here.
+  // The connector may still pin blocks of the request here. States that no step will copy away are handed off now.
   Status status;
-  if (connector_ != nullptr) status = connector_->request_finished(request.id, request.num_computed_tokens);
+  if (connector_ != nullptr) {
+    std::vector<BoundaryHandOff> hand_offs;
+    for (const PartialState& state : request.partial_states) {
+      if (state.boundary_tokens != request.num_computed_tokens) continue;
+      hand_offs.push_back(BoundaryHandOff{request.id, state.group, state.block, state.boundary_tokens});
+    }
+    status = connector_->request_finished(request.id, request.num_computed_tokens, hand_offs);
+  }
   cache_.free(request);
   request.report.aborted = aborted;
   reports_.push_back(request.report);

@@ -17,8 +17,20 @@
 
 namespace hostkv::bench {
 
+// The forward of one request of a step. `scheduled` of the same step says what the connector is told.
+struct ChunkPlan {
+  std::int64_t begin_tokens = 0;
+  std::int64_t end_tokens = 0;           // known ones
+  std::int64_t num_drafts = 0;           // computed behind them
+  std::int64_t num_accepted = 0;         // of the drafts
+  std::int64_t checkpoint_tokens = 0;    // a state is exported there; 0: none
+  std::int64_t replay_begin_tokens = 0;  // scratch groups are filled from here on; begin_tokens: no replay
+};
+
 // What one pass decided.
 struct StepPlan {
+  std::vector<ChunkPlan> chunks;            // [scheduled]
+  std::vector<BlockCopy> copies;            // before everything else
   std::vector<ScheduledRequest> scheduled;  // in the order of their forwards
   std::vector<BoundaryHandOff> hand_offs;
   std::vector<RequestId> preempted;
@@ -59,18 +71,19 @@ class Scheduler {
   // schedule_pass.cc
   void schedule_running(StepPlan& plan);
   [[nodiscard]] Request& youngest_owner() const;
-  [[nodiscard]] bool make_room(Request& request, std::int64_t end_tokens, StepPlan& plan);
+  [[nodiscard]] bool make_room(Request& request, const ChunkEnd& end, StepPlan& plan);
   Status admit_queue(std::deque<Request*>& queue, StepPlan& plan, bool& is_stopped);
   Result<Admission> admit(Request& request, StepPlan& plan);
   Result<Admission> admit_loaded(Request& request, StepPlan& plan);
   Result<Admission> start_load(Request& request, const PrefixHit& hit, std::int64_t num_external, StepPlan& plan);
   Result<MatchResult> match_host(const Request& request, std::int64_t num_local_tokens);
   Status tell_allocated(const Request& request, std::int64_t num_external_tokens);
-  void run(Request& request, std::int64_t num_tokens, StepPlan& plan);
-  void record_chunk(Request& request, std::int64_t num_tokens, StepPlan& plan);
+  void run(Request& request, const ChunkPlan& chunk, StepPlan& plan);
+  void record_chunk(Request& request, const ChunkPlan& chunk, StepPlan& plan);
   void free_a_claim(StepPlan& plan);
   [[nodiscard]] std::int64_t next_chunk(const Request& request, std::int64_t begin_tokens) const;
-  [[nodiscard]] std::int64_t clip_to_state_boundary(const Request& request, std::int64_t begin, std::int64_t end) const;
+  [[nodiscard]] ChunkPlan plan_chunk(const Request& request, std::int64_t num_tokens) const;
+  [[nodiscard]] std::int64_t external_tokens(const Request& request, std::int64_t local, std::int64_t offered) const;
   [[nodiscard]] std::int64_t near_end(const Request& request) const;
   [[nodiscard]] BlockReserve reserve_for(const Request& request) const;
 
@@ -79,7 +92,7 @@ class Scheduler {
   Status append_hashes(Request& request, std::size_t first_new);
   static void insert_by_age(std::deque<Request*>& queue, Request& request);
   void advance_to(Request& request, std::int64_t num_tokens);
-  Status settle_chunk(Request& request, const ScheduledRequest& chunk);
+  Status settle_chunk(Request& request, const ChunkPlan& chunk);
   Status finish(Request& request, bool aborted);
   void remove_from_queue(const Request& request);
   [[nodiscard]] Status validate(const RequestSpec& spec) const;
@@ -90,8 +103,8 @@ class Scheduler {
   RequestMap& requests_;
   KvCacheManager cache_;
   SchedulerConnector* connector_ = nullptr;
-  std::int64_t state_span_tokens_ = 0;  // distance of retained align states; 0: no align group
-  bool drops_unit_ = false;
+  StateRules rules_;
+  bool has_scratch_ = false;
   bool host_can_serve_ = true;  // false: some group never comes back from the host
   // Oldest first, whatever came between: who is older gets its tokens first and is never preempted for a younger one.
   // So the oldest owner of blocks gets on in every step that no copy holds up, and in the end everyone does (R18).

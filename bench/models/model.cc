@@ -150,12 +150,12 @@ Result<Model> load_file(const std::string& path) {
 
 }  // namespace
 
-GeometrySpec Model::with_parallel(std::int64_t dcp, std::int64_t interleave_tokens) const {
+GeometrySpec Model::with_parallel(std::int64_t dcp, std::int64_t interleave_tokens, Boundaries boundaries) const {
   GeometrySpec spec = geometry;
   spec.parallel.tp = dcp;
   spec.parallel.dcp = dcp;
   spec.parallel.interleave_tokens = interleave_tokens;
-  spec.fine_hits = false;
+  if (boundaries == Boundaries::kCoarse) spec.fine_hits = false;
   return spec;
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hostkv/geometry.h"
+#include "hostkv/options.h"
 #include "hostkv/status.h"
 
 namespace hostkv::bench {
@@ -29,8 +30,10 @@ struct Model {
   std::int64_t default_dcp = 1;
   GeometrySpec geometry;  // parallel layout left at its defaults
 
-  // The geometry under a DCP size and an interleave. Boundaries lie on the scheduler block.
-  [[nodiscard]] GeometrySpec with_parallel(std::int64_t dcp, std::int64_t interleave_tokens) const;
+  // The geometry under a DCP size and an interleave. kFine: hits end where the engine's do, inside a block where the
+  // model has such hits; kCoarse: on the scheduler block.
+  [[nodiscard]] GeometrySpec with_parallel(std::int64_t dcp, std::int64_t interleave_tokens,
+                                           Boundaries boundaries = Boundaries::kFine) const;
   // The interleaves of a default run: 1, 8, 64 and the block, as far as they divide every sharded block; {1} without
   // DCP or without a sharded group.
   [[nodiscard]] std::vector<std::int64_t> default_interleaves(std::int64_t dcp) const;

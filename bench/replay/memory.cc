@@ -37,7 +37,7 @@ Result<std::int64_t> least_device_blocks(const GeometrySpec& spec, std::int64_t 
   const Result<Geometry> geometry = Geometry::resolve(spec);
   if (!geometry) return error(geometry.error());
   BlockPool pool(1);  // only asked for by calls that take blocks
-  const KvCacheManager manager(*geometry, pool);
+  const KvCacheManager manager(*geometry, EngineConfig(), pool);
   return manager.most_blocks(prompt_tokens, std::min(prompt_tokens, EngineConfig().max_batched_tokens));
 }
 

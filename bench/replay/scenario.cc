@@ -13,6 +13,7 @@ namespace hostkv::bench {
 namespace {
 
 constexpr std::int64_t kSpareDeviceBlocks = 8;
+constexpr std::int64_t kSpareBlocksOfAGroup = 2;  // a tail that ends inside a block is kept beside the block
 
 // Sizes that make the scenario mean what it says: the device holds one prompt, the fillers press it out for certain,
 // the host holds all of them.
@@ -42,7 +43,8 @@ std::int64_t least_cached_blocks(const GeometrySpec& spec, std::int64_t tokens, 
 std::int64_t most_blocks(const GeometrySpec& spec, std::int64_t tokens) {
   std::int64_t blocks = 0;
   for (const KvCacheGroup& group : spec.groups) {
-    blocks += group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(group, spec.parallel)) + 1;
+    blocks +=
+        group.kind == GroupKind::kScratch ? 1 : cdiv(tokens + 1, span_of(group, spec.parallel)) + kSpareBlocksOfAGroup;
   }
   return blocks;
 }

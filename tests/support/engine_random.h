@@ -33,12 +33,10 @@ inline GeometrySpec random_engine_spec(Random& random) {
 
 // Blocks that the largest of `requests` may own at once: a smaller pool refuses it.
 inline std::int64_t smallest_pool(const EngineConfig& config, const std::vector<RequestSpec>& requests) {
-  GeometrySpec spec = config.geometry;
-  spec.fine_hits = false;
-  const Result<Geometry> geometry = Geometry::resolve(spec);
+  const Result<Geometry> geometry = Geometry::resolve(config.geometry);
   if (!geometry) return 1;
   BlockPool no_blocks(1);
-  const KvCacheManager manager(*geometry, no_blocks);
+  const KvCacheManager manager(*geometry, config, no_blocks);
   std::int64_t most = 1;
   for (const RequestSpec& request : requests) {
     const std::int64_t total = std::ssize(request.prompt_tokens) + request.max_new_tokens - 1;

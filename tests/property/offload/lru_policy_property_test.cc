@@ -36,6 +36,33 @@ class LruModel {
     check();
   }
 
+  // Some that stand side by side, in either direction, and some that do not; back in another order.
+  void step_many(Random& random) {
+    std::vector<Candidate> some;
+    const bool backwards = one_in(random, 2);
+    for (const Candidate& candidate : oldest_first_) {
+      if (!one_in(random, 4)) {
+        some.insert(backwards ? some.begin() : some.end(), candidate);
+      }
+    }
+    if (one_in(random, 3) && some.size() > 1) {
+      std::swap(some.front(), some[some.size() / 2]);
+    }
+    std::vector<EntryId> entries;
+    for (const Candidate& candidate : some) {
+      entries.push_back(candidate.entry);
+      oldest_first_.erase(std::ranges::find(oldest_first_, candidate.entry, &Candidate::entry));
+    }
+    policy_.remove_candidates(entries);
+    check();
+    const auto size_class = static_cast<std::uint32_t>(pick(random, 0, num_classes_ - 1));
+    policy_.add_candidates(entries, size_class);
+    for (const EntryId entry : entries) {
+      oldest_first_.push_back({entry, size_class});
+    }
+    check();
+  }
+
  private:
   void check_order(std::uint32_t size_class) const {
     EntryId victim = policy_.victim(size_class);
@@ -72,7 +99,7 @@ TEST(LruPolicy, AgreesWithAListOverRandomOperations) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " classes " << num_classes);
     LruModel model(num_classes);
     for (std::uint64_t round = 0; round < test_rounds(10'000); ++round) {
-      model.step(random);
+      one_in(random, 20) ? model.step_many(random) : model.step(random);
       ASSERT_FALSE(::testing::Test::HasFailure()) << "round " << round;
     }
   }

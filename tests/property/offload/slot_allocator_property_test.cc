@@ -23,8 +23,10 @@ class AllocatorModel {
   }
 
   void allocate(std::uint32_t size_class, bool urgent) {
+    const bool expected = has_room(size_class, urgent ? 0 : reserved_slabs_);
+    ASSERT_EQ(slots_.has_room(size_class, urgent), expected);
     const std::optional<SlotId> slot = slots_.allocate(size_class, urgent);
-    ASSERT_EQ(slot.has_value(), has_room(size_class, urgent ? 0 : reserved_slabs_));
+    ASSERT_EQ(slot.has_value(), expected);
     if (!slot) {
       return;
     }

@@ -63,7 +63,8 @@ TEST(CommandLine, RefusesOptionsOfFeaturesThatAreNotThere) {
                                    "--html x.html", "--admission on"}) {
     expect_refusal("replay " + option, "unknown option " + option.substr(0, option.find(' ')));
   }
-  expect_refusal("replay --mode lazy", "--mode \"lazy\"; allowed: eager");
+  expect_refusal("replay --mode adaptive", "--mode \"adaptive\"; allowed: eager, lazy");
+  expect_refusal(kScenario + "--boundaries finest", "--boundaries \"finest\"; did you mean fine?");
   expect_refusal("replay --policy arc", "--policy \"arc\"; allowed: lru");
 }
 

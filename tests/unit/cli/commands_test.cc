@@ -40,11 +40,40 @@ TEST(ScenarioCommand, WritesOneDocumentWithACellForEachProduct) {
   for (const json& result : parsed["results"]) {
     expect_keys(result, {"model", "dcp", "interleave_tokens", "prompt_tokens", "hot_device_hit_tokens",
                          "replay_device_hit_tokens", "replay_host_hit_tokens", "bytes_checked", "bytes_wrong", "ok",
-                         "expected_hit_tokens", "wall_seconds"});
+                         "expected_hit_tokens", "wall_seconds", "mode", "boundaries"});
     EXPECT_EQ(result["ok"], true) << result;
   }
   EXPECT_EQ(parsed["config"]["prompt_tokens"], json::array({7000}));
   EXPECT_EQ(parsed["config"]["seed"], 1);
+}
+
+TEST(ScenarioCommand, NamesModeAndBoundariesOfEachCell) {
+  const std::string arguments =
+      kScenario + " --model kimi-like --interleave 8 --prompt-tokens 7000 --mode eager,lazy --boundaries fine,coarse";
+  const CliRun run = run_tool(arguments + " --json");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json parsed = document(run, kScenario);
+  EXPECT_EQ(parsed["config"]["mode"], json::array({"eager", "lazy"}));
+  EXPECT_EQ(parsed["config"]["boundaries"], json::array({"fine", "coarse"}));
+  ASSERT_EQ(parsed["results"].size(), 4U);
+  for (const json& result : parsed["results"]) {
+    const std::int64_t expected = result["boundaries"] == "fine" ? 6912 : 6144;
+    EXPECT_EQ(result["hot_device_hit_tokens"], expected) << result;
+    EXPECT_EQ(result["replay_host_hit_tokens"], expected) << result;
+    EXPECT_EQ(result["ok"], true) << result;
+  }
+  EXPECT_EQ(parsed["results"][0]["mode"], "eager");
+  EXPECT_EQ(parsed["results"][3]["mode"], "lazy");
+  EXPECT_EQ(parsed["results"][3]["boundaries"], "coarse");
+  const std::string table = run_tool(arguments).out;
+  EXPECT_NE(table.find("mode"), std::string::npos) << table;
+  EXPECT_NE(table.find("boundaries"), std::string::npos) << table;
+}
+
+TEST(ScenarioCommand, RefusesAFaultThatLazyStoresCannotShow) {
+  const CliRun run = run_tool(kScenario + " --model llama-like --mode lazy --plant store-before-compute");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.err.find("lazy stores copy what earlier steps have computed"), std::string::npos) << run.err;
 }
 
 TEST(ScenarioCommand, ExitsOneAndTellsWhatWasCaughtWhenAFaultIsPlanted) {

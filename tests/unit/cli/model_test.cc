@@ -58,7 +58,18 @@ TEST(ModelPresets, KimiSpansOneSchedulerBlock) {
   EXPECT_EQ(model.default_interleaves(1), (std::vector<std::int64_t>{1}));
   const Geometry geometry = *Geometry::resolve(model.with_parallel(8, 1));
   EXPECT_EQ(geometry.scheduler_block_tokens(), 3072);
-  EXPECT_EQ(geometry.hit_alignment_tokens(), 3072);
+  EXPECT_EQ(geometry.hit_alignment_tokens(), 384);
+  const Geometry coarse = *Geometry::resolve(model.with_parallel(8, 1, Boundaries::kCoarse));
+  EXPECT_EQ(coarse.hit_alignment_tokens(), 3072);
+}
+
+TEST(ModelPresets, EndHitsInsideBlocksWhereStatesAreLongerThanHashes) {
+  for (const Preset& preset : model_presets()) {
+    const Model model = *load_model(preset.name);
+    const Geometry geometry = *Geometry::resolve(model.with_parallel(model.default_dcp, 1));
+    const bool has_both = preset.name == "kimi-like" || preset.name == "qwen3.5-like";
+    EXPECT_EQ(geometry.fine_hits(), has_both) << preset.name;
+  }
 }
 
 TEST(ModelFile, IsReadFromAPath) {

@@ -16,8 +16,9 @@ std::string shape(const std::vector<BlockId>& table) {
 
 struct Tables {
   explicit Tables(std::vector<KvCacheGroup> groups, std::int64_t num_blocks = 100)
-      : pool(num_blocks), geometry(resolve(std::move(groups))), manager(geometry, pool) {
+      : pool(num_blocks), geometry(resolve(std::move(groups))), manager(geometry, config, pool) {
     request.tokens = make_prompt(200);
+    request.num_prompt_tokens = 200;
     extend_prefix_hashes(request.tokens, geometry.hash_block_tokens(), request.hashes);
   }
   static Geometry resolve(std::vector<KvCacheGroup> groups) {
@@ -29,19 +30,21 @@ struct Tables {
   bool admit(std::int64_t end_tokens) {
     PrefixHit none;
     none.groups.resize(geometry.num_groups());
-    return manager.admit(request, none, 0, end_tokens, {}, nullptr);
+    return manager.admit(request, none, 0, {end_tokens, 0, 0}, {}, nullptr);
   }
   bool load(std::int64_t boundary_tokens, std::vector<FailedBlock>& targets) {
     PrefixHit none;
     none.groups.resize(geometry.num_groups());
-    return manager.admit(request, none, boundary_tokens, boundary_tokens, {}, &targets);
+    return manager.admit(request, none, boundary_tokens, {boundary_tokens, 0, 0}, {}, &targets);
   }
   // The chunk up to here has run; the next one ends at `end_tokens`.
   bool go_on(std::int64_t computed_tokens, std::int64_t end_tokens) {
     request.num_computed_tokens = computed_tokens;
-    return manager.grow(request, end_tokens);
+    KvCacheManager::settle_states(request);
+    return manager.grow(request, {end_tokens, 0, 0});
   }
 
+  EngineConfig config;
   BlockPool pool;
   Geometry geometry;
   KvCacheManager manager;
@@ -116,7 +119,7 @@ TEST(KvCacheManager, V7ALoadBehindALocalHitTargetsOnlyWhatIsMissing) {
   const PrefixHit hit = find_longest_prefix(t.geometry, t.pool, t.request);
   ASSERT_EQ(hit.boundary_tokens, 64);
   std::vector<FailedBlock> targets;
-  ASSERT_TRUE(t.manager.admit(t.request, hit, 64, 128, {}, &targets));
+  ASSERT_TRUE(t.manager.admit(t.request, hit, 64, {128, 0, 0}, {}, &targets));
   EXPECT_EQ(shape(t.request.tables[0]), "xxxx");
   EXPECT_EQ(shape(t.request.tables[1]), "...x") << "the local state at 64 is not in the table";
   ASSERT_EQ(targets.size(), 3U);
@@ -148,7 +151,7 @@ TEST(KvCacheManager, AnAdmissionLeavesItsReserveFree) {
     Tables t({full(16), mamba(16)}, num_blocks);
     PrefixHit none;
     none.groups.resize(2);
-    return t.manager.admit(t.request, none, 32, 32, reserve, nullptr);
+    return t.manager.admit(t.request, none, 32, {32, 0, 0}, reserve, nullptr);
   };
   // 2 blocks and the state are loaded; 64 tokens need 2 blocks more and the state behind.
   EXPECT_TRUE(is_admitted(3, {}));

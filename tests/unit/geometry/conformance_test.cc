@@ -70,7 +70,7 @@ void expect_in(const std::string& message, const std::vector<std::string>& parts
 TEST(Conformance, AgreesWithOurOwnSmallVectors) {
   const auto report = run_conformance({.files = {kSmallFile}});
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_EQ(report->cases, 53);
+  EXPECT_EQ(report->cases, 63);
   EXPECT_EQ(report->agreed, report->cases);
   for (const ConformanceDifference& difference : report->differed) {
     ADD_FAILURE() << difference.id << ": got " << difference.got << ", expected " << difference.expected;
@@ -172,6 +172,31 @@ TEST(Conformance, RefusesQuestionsOutsideTheGeometry) {
   expect_in(message_for(replaced(slots, "\"positions\":[0", "\"positions\":[-5")), {"holds -5"});
 }
 
+TEST(Conformance, NamesTheArrangementInWhichAHitDiffers) {
+  const VectorFile file(replaced(lines_of_small_file(53, 1), "\"hit_tokens\":24", "\"hit_tokens\":36"));
+  const auto report = run_conformance({.files = {file.path()}});
+  ASSERT_TRUE(report.has_value());
+  ASSERT_EQ(report->differed.size(), 1U);
+  expect_in(report->differed[0].got, {"\"arrangement\":\"device alone\"", "\"hit_tokens\":24"});
+}
+
+TEST(Conformance, RefusesHitsThatNoGeometryCanAnswer) {
+  const std::string line = lines_of_small_file(53, 1);
+  expect_in(message_for(replaced(line, "\"limit_tokens\":49", "\"limit_tokens\":48")),
+            {"input.limit_tokens is 48", "49 .. 49"});
+  expect_in(message_for(replaced(line, "\"alignment_tokens\":12", "\"alignment_tokens\":18")),
+            {"input.alignment_tokens 18", "hit alignment 12"});
+  expect_in(message_for(replaced(line, "\"cached\":[", "\"cached\":[{\"full\":[],\"partial\":[]},")),
+            {"input.cached has 2 entries", "1 groups"});
+  expect_in(message_for(replaced(line, "\"full\":[0,", "\"full\":[-1,")), {"input.cached[0].full holds -1"});
+  const std::string inner = lines_of_small_file(58, 1);
+  expect_in(message_for(replaced(inner, "\"boundary_tokens\":90", "\"boundary_tokens\":80")),
+            {"input.cached[0].partial", "boundary_tokens 80", "inside the block of 40 tokens"});
+  expect_in(message_for(replaced(inner, "\"boundary_tokens\":90", "\"boundary_tokens\":95")),
+            {"multiples of hash_block_tokens 10"});
+  expect_in(message_for(replaced(inner, "\"block_index\":2", "\"block_indx\":2")), {"did you mean \"block_index\"?"});
+}
+
 TEST(Conformance, RefusesRequestsThatCheckNothing) {
   expect_in(run_conformance({}).error().message(), {"no vector file"});
   expect_in(run_conformance({.files = {kSmallFile}, .first = 0}).error().message(), {"first 0", "at least 1"});
@@ -208,7 +233,7 @@ TEST_P(PublishedVectors, AllAgree) {
   RecordProperty("cases", static_cast<int>(report->cases));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots"),
+INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots", "hit"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace

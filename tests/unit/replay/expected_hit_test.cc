@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <random>
+
 #include "bench/replay/memory.h"
 
 namespace hostkv::bench {
@@ -41,7 +44,85 @@ TEST(ExpectedHit, IsTheLastBoundaryBeforeTheLastToken) {
   expect_both(one, 96, 80);
   KvCacheGroup sharded = group_of(GroupKind::kMla, 384);
   sharded.sharded = true;
-  expect_both(spec_of({sharded, group_of(GroupKind::kMamba, 3072)}, 8), 60950, 58368);
+  GeometrySpec paper = spec_of({sharded, group_of(GroupKind::kMamba, 3072)}, 8);
+  expect_both(paper, 60950, 58368);
+  paper.hash_block_tokens = 384;
+  expect_both(paper, 60950, 60672);
+  paper.fine_hits = false;
+  expect_both(paper, 60950, 58368);
+}
+
+TEST(ExpectedHit, IsTheLastHashBlockBeforeTheLastTokenWhereStatesAreLonger) {
+  GeometrySpec spec = spec_of({group_of(GroupKind::kFullAttention, 64), group_of(GroupKind::kMamba, 64)});
+  expect_both(spec, 160, 128);
+  spec.hash_block_tokens = 16;
+  expect_both(spec, 160, 144);
+  expect_both(spec, 161, 160);
+  expect_both(spec, 16, 0);
+  expect_both(spec, 17, 16);
+}
+
+// States as long as a hash block are finer than attention that two ranks share.
+TEST(ExpectedHit, IsInsideASharedBlockUnderContextParallelism) {
+  KvCacheGroup sharded = group_of(GroupKind::kFullAttention, 32);
+  sharded.sharded = true;
+  expect_both(spec_of({sharded, group_of(GroupKind::kMamba, 32)}, 2), 300, 288);
+  expect_both(spec_of({sharded, group_of(GroupKind::kMamba, 32)}, 1), 300, 288);
+  expect_both(spec_of({sharded, group_of(GroupKind::kMamba, 32)}, 2), 320, 288);
+}
+
+TEST(ExpectedHit, LeavesADraftOneHashBlockWhereHitsEndInsideBlocks) {
+  GeometrySpec spec = spec_of({draft_of(GroupKind::kFullAttention, 64), group_of(GroupKind::kMamba, 64)});
+  spec.hash_block_tokens = 16;
+  expect_both(spec, 160, 144);
+  expect_both(spec, 159, 128);
+  expect_both(spec, 31, 0);
+}
+
+TEST(ExpectedHit, IsAtBlocksBesideAGroupThatHasNoKeysInside) {
+  KvCacheGroup window = group_of(GroupKind::kSlidingWindow, 64);
+  window.window_tokens = 100;
+  std::vector<KvCacheGroup> groups = {group_of(GroupKind::kFullAttention, 64), group_of(GroupKind::kMamba, 64), window};
+  GeometrySpec spec = spec_of(groups);
+  spec.hash_block_tokens = 16;
+  expect_both(spec, 160, 128);
+  groups.back().block_tokens = 16;
+  spec = spec_of(groups);
+  expect_both(spec, 160, 144);
+}
+
+// The library's own table answers the same: two ways to the rules of the engine.
+TEST(ExpectedHit, MeasuresInTheUnitsOfTheLibrary) {
+  const char* given = std::getenv("HOSTKV_TEST_SEED");
+  const auto seed = given == nullptr ? 20260505U : static_cast<unsigned>(std::strtoul(given, nullptr, 10));
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  const auto pick = [&](std::initializer_list<std::int64_t> values) {
+    return *(values.begin() + static_cast<std::ptrdiff_t>(random() % values.size()));
+  };
+  int fine = 0;
+  int coarse = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<KvCacheGroup> groups;
+    for (std::int64_t left = pick({1, 2, 2, 3}); left > 0; --left) {
+      const auto kind = static_cast<GroupKind>(pick({0, 1, 2, 4, 4}));
+      groups.push_back(group_of(kind, pick({16, 32, 64, 128})));
+      if (kind == GroupKind::kSlidingWindow) groups.back().window_tokens = 40;
+      groups.back().sharded = (kind == GroupKind::kFullAttention || kind == GroupKind::kMla) && random() % 2 == 0;
+    }
+    GeometrySpec spec = spec_of(groups, pick({1, 1, 2, 4}));
+    if (random() % 2 == 0) spec.hash_block_tokens = pick({8, 16, 32});
+    const Result<Geometry> geometry = Geometry::resolve(spec);
+    if (!geometry) continue;
+    (geometry->fine_hits() ? fine : coarse) += 1;
+    ASSERT_EQ(ends_inside_blocks(spec), geometry->fine_hits()) << "seed " << seed << " round " << round;
+    ASSERT_EQ(boundary_unit(spec), geometry->hit_alignment_tokens()) << "seed " << seed << " round " << round;
+    ASSERT_EQ(hash_block_of(spec), geometry->hash_block_tokens()) << "seed " << seed << " round " << round;
+    const std::int64_t prompt = 1 + static_cast<std::int64_t>(random() % 2000);
+    ASSERT_GE(expected_hits(spec, prompt).device_tokens, least_findable_tokens(spec, prompt)) << prompt;
+  }
+  EXPECT_GT(fine, 300);
+  EXPECT_GT(coarse, 300);
 }
 
 // The two cases of the engine's own answers that end on a block: one group looks to the last but one token, several to
@@ -94,6 +175,7 @@ TEST(ExpectedHit, BeginsRightBehindTheLongestPromptWithoutOne) {
       spec_of({draft_of(GroupKind::kFullAttention, 16)}),
       spec_of({group_of(GroupKind::kFullAttention, 16), draft_of(GroupKind::kFullAttention, 16)}),
       spec_of({group_of(GroupKind::kFullAttention, 48), group_of(GroupKind::kMamba, 32)}),
+      spec_of({draft_of(GroupKind::kFullAttention, 48), group_of(GroupKind::kMamba, 32)}),
   };
   for (const GeometrySpec& spec : specs) {
     const std::int64_t longest = longest_prompt_without_hit(spec);
