@@ -304,18 +304,22 @@ Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_c
 }
 
 bool SchedulerConnectorImpl::reset() {
+  forget_all();
+  trust_device(engine_is_clean());
+  return jobs_.empty();
+}
+
+void SchedulerConnectorImpl::forget_all() {
   ++epoch_;
   drop_unsent_jobs(StatusCode::kCanceled);
   for (auto& [id, request] : requests_) {
     drop_promise(request);
     request.tainted = request.admitted;
   }
-  trust_device(engine_is_clean());
   if (pool_) {
     pool_->cache.clear();
   }
   chains_.clear();
-  return jobs_.empty();
 }
 
 // Nothing in the engine's own cache is from before, nor will be.
@@ -350,7 +354,7 @@ void SchedulerConnectorImpl::shutdown() {
   if (shut_down_) {
     return;
   }
-  reset();
+  forget_all();
   for (auto& [id, job] : jobs_) {
     abandon_job(job, StatusCode::kCanceled);
   }

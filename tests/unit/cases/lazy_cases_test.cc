@@ -84,5 +84,14 @@ TEST(FieldCases, E4LazyStoresSaveWhatTheDeviceDrops) {
   rig.expect_idle();
 }
 
+// The engine's cache is full of what is right: there is nothing to warn of.
+TEST(SchedulerShutdown, IsNoResetAndSaysNothing) {
+  CasesRig rig({.groups = {full(16)}}, lazy(), 64, 6);
+  rig.cache_new("a", 0, 16);
+  ::testing::internal::CaptureStderr();
+  rig.connector->shutdown();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace hostkv::testing
