@@ -304,22 +304,18 @@ Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_c
 }
 
 bool SchedulerConnectorImpl::reset() {
-  forget_all();
-  trust_device(engine_is_clean());
-  return jobs_.empty();
-}
-
-void SchedulerConnectorImpl::forget_all() {
   ++epoch_;
   drop_unsent_jobs(StatusCode::kCanceled);
   for (auto& [id, request] : requests_) {
     drop_promise(request);
     request.tainted = request.admitted;
   }
+  trust_device(engine_is_clean());
   if (pool_) {
     pool_->cache.clear();
   }
   chains_.clear();
+  return jobs_.empty();
 }
 
 // Nothing in the engine's own cache is from before, nor will be.
@@ -347,14 +343,16 @@ void SchedulerConnectorImpl::trust_device(bool trust) {
 }
 
 bool SchedulerConnectorImpl::has_pending_work() const {
-  return !jobs_.empty() || !outcomes_.empty();
+  const bool saves_victims = pool_ && options_.store_mode == StoreMode::kLazy && trusts_device_;
+  return !jobs_.empty() || !outcomes_.empty() || (saves_victims && pool_->victims.is_due());
 }
 
 void SchedulerConnectorImpl::shutdown() {
   if (shut_down_) {
     return;
   }
-  forget_all();
+  trusts_device_ = false;  // there is nothing to warn of any more
+  reset();
   for (auto& [id, job] : jobs_) {
     abandon_job(job, StatusCode::kCanceled);
   }

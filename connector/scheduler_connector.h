@@ -79,7 +79,6 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   [[nodiscard]] Status check_capacity(const WorkerCapacity& capacity) const;
   void make_pool();
   void lose_blocks(RequestState& request);
-  void forget_all();
   [[nodiscard]] bool engine_is_clean();
   void trust_device(bool trust);
 

@@ -73,15 +73,17 @@ void SchedulerConnectorImpl::finish_store(PlannedJob& job) {
     std::fill(bad.begin() + begin, bad.begin() + end, set_failed);
     begin = end;
   }
+  entries_.clear();
   for (std::size_t i = job.blocks.size(); i > 0; --i) {
     if (bad[i - 1]) {
       pool_->cache.abort(job.blocks[i - 1].entry);
-      ++metrics_.dropped_failed_blocks;
     } else {
-      pool_->cache.publish(job.blocks[i - 1].entry);
-      ++metrics_.stored_blocks;
+      entries_.push_back(job.blocks[i - 1].entry);
     }
   }
+  pool_->cache.publish_all(entries_);
+  metrics_.stored_blocks += std::ssize(entries_);
+  metrics_.dropped_failed_blocks += std::ssize(job.blocks) - std::ssize(entries_);
   release_device_pins(job);
   if (const auto at = chains_.find(job.chain); at != chains_.end()) {
     --at->second.jobs_in_flight;
@@ -95,6 +97,7 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
   if (status != StatusCode::kOk && job.direction == Direction::kDeviceCopy && request != nullptr) {
     request->avoids_device = true;  // a retry cannot loop
   }
+  entries_.clear();
   for (std::size_t i = job.blocks.size(); i > 0; --i) {
     const JobBlock& block = job.blocks[i - 1];
     const bool failed = status != StatusCode::kOk && job.merge.failed(FailedBlock{block.group, block.block});
@@ -105,8 +108,9 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
     if (failed) {
       pool_->cache.drop(block.entry);  // never offered again until it is stored anew (R11, R12)
     }
-    pool_->cache.unpin(block.entry);
+    entries_.push_back(block.entry);
   }
+  pool_->cache.unpin_all(entries_);
   release_device_pins(job);
   end_load_job(job, status);
 }

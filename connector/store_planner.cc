@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -147,20 +148,22 @@ void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t sto
 }
 
 bool StorePlanner::is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
-                               std::int64_t storable_tokens) const {
-  const std::int64_t span = context_.geometry.span_tokens(group);
-  const bool is_state = is_align_state(context_.geometry.group(group));
-  const BlockIndexRange range = wanted_range(group, boundary_tokens, storable_tokens);
-  for (std::int64_t i = range.end_block - 1; i >= range.first_block; --i) {
-    const BlockId source = is_state ? handed_off(request, group, boundary_tokens) : sources_[group.value()].at(i);
-    if (source == kNullBlock) {
-      const OffloadKey key = key_at(request, group, is_state ? boundary_tokens : (i + 1) * span);
-      if (context_.cache.find(key, hash_of(key)) == kNoEntry) {
-        return false;
-      }
-    }
+                               std::int64_t storable_tokens) {
+  const auto is_gone = [&](BlockId source, std::int64_t end_tokens) {
+    const OffloadKey key = source == kNullBlock ? key_at(request, group, end_tokens) : OffloadKey{};
+    return source == kNullBlock && context_.cache.find(key, hash_of(key)) == kNoEntry;
+  };
+  if (is_align_state(context_.geometry.group(group))) {
+    return !is_gone(handed_off(request, group, boundary_tokens), boundary_tokens);
   }
-  return true;
+  const BlockIndexRange range = wanted_range(group, boundary_tokens, storable_tokens);
+  const std::int64_t span = context_.geometry.span_tokens(group);
+  Source& source = sources_[group.value()];
+  for (std::int64_t i = std::max(range.first_block, source.scanned_end); i < range.end_block; ++i) {
+    source.last_gone = is_gone(source.at(i), (i + 1) * span) ? i : source.last_gone;
+  }
+  source.scanned_end = std::max(source.scanned_end, range.end_block);
+  return source.last_gone < range.first_block;
 }
 
 // Together where all fit; else one by one, so that the first ones do.
@@ -244,8 +247,22 @@ void StorePlanner::collect(const RequestState& request, std::span<const std::int
     collect_other(request, group, boundaries, storable_tokens);
   }
   if (boundaries.size() > 1 && full_groups_.size() + other_groups_.size() > 1) {
-    std::ranges::stable_sort(candidates_, {}, &Candidate::ordinal);
+    sort_by_set(boundaries.size());
   }
+}
+
+// Stable. In linear time: there may be as many sets as blocks.
+void StorePlanner::sort_by_set(std::size_t num_sets) {
+  set_ends_.assign(num_sets + 1, 0);
+  for (const Candidate& candidate : candidates_) {
+    ++set_ends_[candidate.ordinal + 1];
+  }
+  std::partial_sum(set_ends_.begin(), set_ends_.end(), set_ends_.begin());
+  sorted_.resize(candidates_.size());
+  for (const Candidate& candidate : candidates_) {
+    sorted_[set_ends_[candidate.ordinal]++] = candidate;
+  }
+  candidates_.swap(sorted_);
 }
 
 // Whole blocks from where the request's last stored set ended, and the block that the boundary lies inside of. Of a

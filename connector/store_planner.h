@@ -70,6 +70,9 @@ class StorePlanner {
   struct Source {
     GroupTable table;
     BlockIndexRange left_out;
+    // Boundaries are looked at in ascending order, so that each block of a window is looked at once.
+    std::int64_t scanned_end = 0;
+    std::int64_t last_gone = -1;  // the last of the scanned blocks that is neither here nor stored
     [[nodiscard]] BlockId at(std::int64_t index) const {
       const bool readable = index < std::ssize(table) && (index < left_out.first_block || index >= left_out.end_block);
       return readable ? table[static_cast<std::size_t>(index)] : kNullBlock;
@@ -82,7 +85,7 @@ class StorePlanner {
   [[nodiscard]] std::int64_t end_of_tables() const;
   void drop_unstorable(const RequestState& request, std::int64_t storable_tokens);
   [[nodiscard]] bool is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
-                                 std::int64_t storable_tokens) const;
+                                 std::int64_t storable_tokens);
   void plan_boundaries(RequestState& request, std::int64_t storable_tokens, PlannedJob& job);
   Outcome try_sets(RequestState& request, std::span<const std::int64_t> boundaries, std::int64_t storable_tokens,
                    PlannedJob& job);
@@ -96,6 +99,7 @@ class StorePlanner {
                     std::int64_t storable_tokens, std::int64_t done_tokens);
   void collect_other(const RequestState& request, GroupIndex group, std::span<const std::int64_t> boundaries,
                      std::int64_t storable_tokens);
+  void sort_by_set(std::size_t num_sets);
   void add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
                      BlockId source, bool is_kept_by_device);
   void add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
@@ -125,6 +129,8 @@ class StorePlanner {
   bool from_start_ = false;          // the next set looks at all of its full-attention blocks again
   std::vector<std::int64_t> boundaries_;
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> sorted_;
+  std::vector<std::size_t> set_ends_;
   std::vector<StoreWant> wants_;
   std::vector<EntryId> reserved_;
   std::vector<BlockId> pinned_;

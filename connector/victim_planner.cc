@@ -18,27 +18,27 @@ constexpr std::uint32_t kNoChain = 0;
 VictimPlanner::VictimPlanner(StorePlanner::Context context)
     : context_(std::move(context)), can_store_(host_can_serve(context_.geometry)) {}
 
-// The blocks that were walked last time last for several of the biggest steps so far.
-bool VictimPlanner::is_due() {
+// The blocks that were walked last time last for several of the biggest steps so far; a queue that was shorter than
+// that was walked to its end, and has got longer.
+bool VictimPlanner::is_due() const {
   const std::uint64_t handed_out = context_.engine.num_handed_out();
   const std::int64_t free = context_.engine.num_free_blocks();
-  most_a_step_ = std::max(most_a_step_, handed_out - std::exchange(last_handed_out_, handed_out));
-  horizon_blocks_ = std::max(kLeastHorizonBlocks, kWalksAHorizon * static_cast<std::int64_t>(most_a_step_));
-  const auto taken =
+  const bool has_moved = handed_out != walked_handed_out_ || free != walked_free_;
+  const std::int64_t taken =
       static_cast<std::int64_t>(handed_out - walked_handed_out_) + std::max<std::int64_t>(0, walked_free_ - free);
-  if (!is_unfinished_ && taken * kWalksAHorizon < horizon_blocks_ && free >= walked_free_ / 2) {
-    return false;
-  }
-  const bool moved = handed_out != walked_handed_out_ || free != walked_free_;
-  walked_handed_out_ = handed_out;
-  walked_free_ = free;
-  return moved;
+  const bool was_short = walked_free_ <= horizon_blocks_;
+  return can_store_ && has_moved && (is_unfinished_ || was_short || taken * kWalksAHorizon >= horizon_blocks_);
 }
 
 void VictimPlanner::plan(PlannedJob& job) {
-  if (!can_store_ || !is_due()) {
+  const std::uint64_t handed_out = context_.engine.num_handed_out();
+  most_a_step_ = std::max(most_a_step_, handed_out - std::exchange(last_handed_out_, handed_out));
+  horizon_blocks_ = std::max(kLeastHorizonBlocks, kWalksAHorizon * static_cast<std::int64_t>(most_a_step_));
+  if (!is_due()) {
     return;
   }
+  walked_handed_out_ = handed_out;
+  walked_free_ = context_.engine.num_free_blocks();
   victims_.clear();
   context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
   const std::size_t most_pins = static_cast<std::size_t>(std::max<std::int64_t>(1, walked_free_ / 2));

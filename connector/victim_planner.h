@@ -22,11 +22,12 @@ class VictimPlanner {
  public:
   explicit VictimPlanner(StorePlanner::Context context);
 
+  // There may be something to save: the engine should take a step although it has no request to run.
+  [[nodiscard]] bool is_due() const;
   // Appends what must be saved now.
   void plan(PlannedJob& job);
 
  private:
-  [[nodiscard]] bool is_due();
   void save(const CachedBlock& victim, PlannedJob& job);
 
   StorePlanner::Context context_;
@@ -34,9 +35,9 @@ class VictimPlanner {
   std::uint64_t last_handed_out_ = 0;    // at the last call
   std::uint64_t walked_handed_out_ = 0;  // at the last walk
   std::int64_t walked_free_ = 0;
-  std::uint64_t most_a_step_ = 0;  // blocks handed out between two calls, at most
-  std::int64_t horizon_blocks_ = 0;
-  bool is_unfinished_ = true;  // the last walk could not save all, or there was none
+  std::uint64_t most_a_step_ = 0;    // blocks handed out between two calls, at most
+  std::int64_t horizon_blocks_ = 0;  // walked at a time
+  bool is_unfinished_ = true;        // the last walk could not save all, or there was none
   std::vector<CachedBlock> victims_;
 };
 

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kInitialBuckets = 1024;
 constexpr std::size_t kMostTogether = 32;
+constexpr std::uint32_t kWidestStep = 16;  // between blocks that may lie in a regular row: one of each group, say
 constexpr std::uint32_t kStepsAhead = 12;
 
 std::size_t buckets_for(std::size_t num_keys) {
@@ -34,9 +35,9 @@ void BlockIndex::find_run(const KeyRun& run, std::span<EntryId> entries, RunCurs
     const auto together = entries.subspan(done, std::min(cursor.num_together, entries.size() - done));
     find_together(run.from(done), together);
     for (const EntryId id : together) {
-      const bool are_neighbours = id != kNoEntry && cursor.last != kNoEntry &&
-                                  (id.value() - cursor.last.value() == 1 || cursor.last.value() - id.value() == 1);
-      cursor.step = are_neighbours ? id.value() - cursor.last.value() : 0;
+      const std::uint32_t step = id.value() - cursor.last.value();
+      const bool are_near = id != kNoEntry && cursor.last != kNoEntry && step + kWidestStep <= 2 * kWidestStep;
+      cursor.step = are_near ? step : 0;
       cursor.last = id;
     }
     cursor.num_together = std::min(2 * cursor.num_together, kMostTogether);

@@ -65,10 +65,10 @@ class BlockIndex {
 
   [[nodiscard]] EntryId find(const OffloadKey& key) const { return find(key, hash_of(key)); }
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return find(key.hash, key.tag, hash); }
-  // The entries of the first entries.size() keys of the run, kNoEntry: none. Blocks that were stored together lie side
-  // by side: where the last two finds were neighbours the next one is tried first, without the table; its key tells.
-  // Elsewhere keys are looked up together, so that their lines come together. `cursor`: kept from the call for the keys
-  // before.
+  // The entries of the first entries.size() keys of the run, kNoEntry: none. Blocks that were stored together lie in a
+  // regular row: where the last two finds were near each other, what lies as far behind the last is tried first,
+  // without the table; its key tells. Elsewhere keys are looked up together, so that their lines come together.
+  // `cursor`: kept from the call for the keys before.
   void find_run(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const;
 
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(&buckets_[hash & mask_]); }
@@ -111,7 +111,7 @@ class BlockIndex {
       }
     }
   }
-  // How many of the entries were found one beside the other.
+  // How many of the entries were found in a regular row.
   std::size_t follow(const KeyRun& run, std::span<EntryId> entries, RunCursor& cursor) const;
   void find_together(const KeyRun& run, std::span<EntryId> entries) const;
   void place(Bucket bucket);

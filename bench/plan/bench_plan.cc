@@ -1,8 +1,8 @@
 // Lookup, StorePlan and IdleStep: what the connector costs on the engine's scheduler thread.
 //
-// A request of 131,072 tokens; groups:1 is full attention with 16 tokens a block and rank, groups:3 has a sliding
-// window of 1,024 tokens and recurrent states beside it (a state handed off every 8,192 tokens). dcp:N shards full
-// attention. host_blocks:N blocks are in the index, which is full. The floor is measured in the same run: one
+// A request of 131,072 tokens; groups:1 is full attention with 16 tokens a block and rank, groups:2 has a sliding
+// window of 1,024 tokens beside it, groups:3 recurrent states too (one handed off every 8,192 tokens). dcp:N shards
+// full attention. host_blocks:N blocks are in the index, which is full. The floor is measured in the same run: one
 // prefetched probe of a flat table of as many keys of 32 bytes, keys in the same order.
 //
 // Counters: blocks, of all groups of one iteration; ns_per_block, the time by the blocks of full attention, so that
@@ -24,6 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kIdleRequests = 256;
+constexpr std::int64_t kTurns = 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -37,8 +38,7 @@ void report(benchmark::State& state, const PlanRig& rig, double best_seconds, st
 }
 
 // match_prefix of a full hit, on_blocks_allocated, and the step's metadata: search, pin, pair, encode.
-void lookup(benchmark::State& state) {
-  PlanRig rig({.num_groups = state.range(0), .dcp = state.range(1)}, state.range(2));
+void time_lookups(benchmark::State& state, PlanRig& rig) {
   double best = 1e9;
   std::int64_t num_blocks = 0;
   for ([[maybe_unused]] auto iteration : state) {
@@ -57,6 +57,19 @@ void lookup(benchmark::State& state) {
     rig.finish(id);
   }
   report(state, rig, best, num_blocks);
+}
+
+// The blocks of the request lie in the pool as one step has stored them: side by side.
+void lookup(benchmark::State& state) {
+  PlanRig rig({.num_groups = state.range(0), .dcp = state.range(1)}, state.range(2));
+  time_lookups(state, rig);
+}
+
+// They were stored one a step, as 20 requests ran side by side: each lies far from the next.
+void lookup_scattered(benchmark::State& state) {
+  PlanRig rig({.num_groups = state.range(0), .dcp = state.range(1)}, state.range(2));
+  rig.store_by_turns(kTurns);
+  time_lookups(state, rig);
 }
 
 // One step that completes a whole new request while the host is full: every block evicts one.
@@ -103,13 +116,19 @@ void idle_step(benchmark::State& state) {
 BENCHMARK(lookup)
     ->Name("Lookup")
     ->ArgNames({"groups", "dcp", "host_blocks"})
-    ->ArgsProduct({{1, 3}, {1, 4}, {200'000, 1'000'000}})
+    ->ArgsProduct({{1, 2, 3}, {1, 4}, {200'000, 1'000'000}})
+    ->Iterations(61)
+    ->UseManualTime();
+BENCHMARK(lookup_scattered)
+    ->Name("LookupScattered")
+    ->ArgNames({"groups", "dcp", "host_blocks"})
+    ->ArgsProduct({{1}, {1, 4}, {200'000, 1'000'000}})
     ->Iterations(61)
     ->UseManualTime();
 BENCHMARK(store_plan)
     ->Name("StorePlan")
     ->ArgNames({"groups", "dcp", "host_blocks"})
-    ->ArgsProduct({{1, 3}, {1, 4}, {200'000, 1'000'000}})
+    ->ArgsProduct({{1, 2, 3}, {1, 4}, {200'000, 1'000'000}})
     ->Iterations(61)
     ->UseManualTime();
 BENCHMARK(idle_step)

@@ -18,9 +18,11 @@ Geometry geometry_of(Model model) {
   spec.parallel = {.tp = model.dcp, .dcp = model.dcp};
   spec.groups.push_back(
       {.name = "full", .kind = GroupKind::kFullAttention, .block_tokens = kBlockTokens, .sharded = true});
-  if (model.num_groups == 3) {
+  if (model.num_groups >= 2) {
     spec.groups.push_back(
         {.name = "window", .kind = GroupKind::kSlidingWindow, .block_tokens = kBlockTokens, .window_tokens = 1024});
+  }
+  if (model.num_groups == 3) {
     spec.groups.push_back({.name = "state", .kind = GroupKind::kMamba, .block_tokens = kBlockTokens * model.dcp});
   }
   return must(Geometry::resolve(std::move(spec)));
@@ -114,6 +116,23 @@ std::vector<std::byte> PlanRig::plan(RequestId id) {
   const ScheduledRequest scheduled{id, 0, prompt_tokens_};
   return must(
       connector_->build_step_metadata({.scheduled = {&scheduled, 1}, .hand_offs = hand_offs_, .preempted = {}}));
+}
+
+void PlanRig::store_by_turns(std::int64_t num_requests) {
+  std::vector<ScheduledRequest> scheduled;
+  for (std::int64_t i = 0; i < num_requests; ++i) {
+    last_stored_ = fresh_hashes();
+    scheduled.push_back({admit(last_stored_), 0, geometry_.span_tokens(GroupIndex{0})});
+  }
+  while (scheduled.front().num_computed_tokens < prompt_tokens_) {
+    answer(must(connector_->build_step_metadata({.scheduled = scheduled, .hand_offs = {}, .preempted = {}})));
+    for (ScheduledRequest& request : scheduled) {
+      request.num_computed_tokens += request.num_scheduled_tokens;
+    }
+  }
+  for (const ScheduledRequest& request : scheduled) {
+    finish(request.id);
+  }
 }
 
 std::int64_t PlanRig::answer(const std::vector<std::byte>& metadata) {

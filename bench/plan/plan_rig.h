@@ -14,8 +14,8 @@ namespace hostkv::bench {
 inline constexpr std::int64_t kRequestTokens = 131'072;
 inline constexpr std::size_t kHashBytes = 32;
 
-// num_groups 1: full attention, 16 tokens a block and rank. 3: beside it a sliding window of 1,024 tokens in blocks of
-// 16, and recurrent states a full-attention block apart.
+// num_groups 1: full attention, 16 tokens a block and rank. 2: beside it a sliding window of 1,024 tokens in blocks of
+// 16. 3: and recurrent states a full-attention block apart.
 struct Model {
   std::int64_t num_groups = 1;
   std::int64_t dcp = 1;
@@ -50,6 +50,9 @@ class PlanRig {
   void allocate(RequestId id, std::int64_t num_external_tokens);
   RequestId admit(const std::vector<std::byte>& hashes);
   std::vector<std::byte> plan(RequestId id);
+  // So many new requests in steps of one full-attention block each: their blocks lie by turns in the host pool. The
+  // last one becomes last_stored(). REQUIRES: one group.
+  void store_by_turns(std::int64_t num_requests);
   // Every job of the step succeeds. The number of its blocks.
   std::int64_t answer(const std::vector<std::byte>& metadata);
   void finish(RequestId id);

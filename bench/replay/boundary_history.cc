@@ -8,10 +8,7 @@
 namespace hostkv::bench {
 
 BoundaryHistory::BoundaryHistory(const Geometry& geometry, std::int64_t step_tokens)
-    : unit_(geometry.hit_alignment_tokens()),
-      is_fine_(geometry.fine_hits()),
-      step_tokens_(step_tokens),
-      can_hit_(can_hit_on_device(geometry.spec())) {
+    : unit_(geometry.hit_alignment_tokens()), step_tokens_(step_tokens), can_hit_(can_hit_on_device(geometry.spec())) {
   for (const KvCacheGroup& group : geometry.spec().groups) {
     drops_unit_ = drops_unit_ || group.eagle;
     if (group.kind != GroupKind::kMamba || group.mamba_mode != MambaMode::kAlign) continue;
@@ -42,16 +39,14 @@ std::int64_t BoundaryHistory::step_end(std::int64_t begin, std::int64_t prompt_t
   const std::int64_t floored = end / state_tokens_ * state_tokens_;
   if (end < prompt_tokens && floored > begin) end = floored;
   const std::int64_t last_block = prompt_tokens / state_tokens_ * state_tokens_ - (drops_unit_ ? state_tokens_ : 0);
-  const std::int64_t tail = tail_boundary(prompt_tokens);
   const std::int64_t next_block = begin % state_tokens_ == 0 ? 0 : (begin / state_tokens_ + 1) * state_tokens_;
-  for (const std::int64_t stop : {last_block, next_block, tail > last_block ? tail : 0}) {
+  for (const std::int64_t stop : {last_block, next_block, tail_boundary(prompt_tokens)}) {
     if (stop > begin && stop < end) end = stop;
   }
   return end;
 }
 
 std::int64_t BoundaryHistory::tail_boundary(std::int64_t prompt_tokens) const {
-  if (!is_fine_) return 0;
   return drops_unit_ ? prompt_tokens / unit_ * unit_ - unit_ : (prompt_tokens - 1) / unit_ * unit_;
 }
 

@@ -13,9 +13,9 @@ namespace hostkv::bench {
 // Which boundaries of which prefixes an engine has ever kept whole, for telling "evicted" from "never kept".
 //
 // Attention of every kind is kept at each boundary that a request computes. A recurrent state in align mode is kept
-// where a step of a prefill ends on a block of states, and, where hits end inside blocks, at the prompt's last hash
-// block before its last token. Such steps end at the next block of states, at the prompt's last one, or where the
-// budget does. Thread-safety: one thread. Cost: one entry per kept state. Failure: none.
+// where a step of a prefill ends on a block of states, and at the prompt's last boundary before its last token. Such
+// steps end there, at the next block of states, at the prompt's last one, or where the budget does. Thread-safety: one
+// thread. Cost: one entry per kept state. Failure: none.
 class BoundaryHistory {
  public:
   // `step_tokens`: the engine's token budget of a step.
@@ -29,12 +29,11 @@ class BoundaryHistory {
  private:
   // Where the step of a prefill that begins at `begin` ends, as the engine cuts it.
   [[nodiscard]] std::int64_t step_end(std::int64_t begin, std::int64_t prompt_tokens) const;
-  // The boundary inside a block that gets a state at the end of a prompt; 0: none.
+  // The last boundary that the same prompt can hit again; 0: none.
   [[nodiscard]] std::int64_t tail_boundary(std::int64_t prompt_tokens) const;
   void remember(std::span<const std::int64_t> block_ids, std::int64_t block_tokens, std::int64_t boundary);
 
   std::int64_t unit_;
-  bool is_fine_;
   bool drops_unit_ = false;        // some group is a draft
   std::int64_t state_tokens_ = 1;  // of one block of states, over all groups of them
   std::int64_t step_tokens_;

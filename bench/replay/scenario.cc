@@ -13,6 +13,11 @@ namespace hostkv::bench {
 namespace {
 
 constexpr std::int64_t kSpareDeviceBlocks = 8;
+// A lazy store comes some steps before the device drops a block: the device must be larger than what they hand out.
+constexpr std::int64_t kLazySteps = 6;
+// Blocks that are being copied when their turn comes have it later: some more prompts, and what is left after them has
+// been stored and is dropped.
+constexpr std::int64_t kLazyFillers = 2;
 constexpr std::int64_t kSpareBlocksOfAGroup = 2;  // a tail that ends inside a block is kept beside the block
 
 // Sizes that make the scenario mean what it says: the device holds one prompt, the fillers press it out for certain,
@@ -57,8 +62,12 @@ Sizes choose_sizes(const ScenarioCell& cell, std::int64_t step_tokens) {
   Sizes sizes;
   sizes.filler_tokens = std::max(cell.prompt_tokens, 2 * longest_span + 1);
   sizes.device_blocks = most_blocks(cell.geometry, sizes.filler_tokens) + kSpareDeviceBlocks;
+  if (cell.connector.store_mode == StoreMode::kLazy) {
+    sizes.device_blocks += kLazySteps * most_blocks(cell.geometry, step_tokens);
+  }
   const std::int64_t pressed_out = least_cached_blocks(cell.geometry, sizes.filler_tokens, step_tokens);
   sizes.filler_prompts = cdiv(sizes.device_blocks, pressed_out) + 1;
+  if (cell.connector.store_mode == StoreMode::kLazy) sizes.filler_prompts += kLazyFillers;
   sizes.host_blocks = (sizes.filler_prompts + 2) * most_blocks(cell.geometry, sizes.filler_tokens);
   return sizes;
 }
@@ -82,6 +91,7 @@ class ScenarioRun {
       const std::uint64_t seed = mix64(cell_.seed + static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15ULL);
       if (Status s = prompt(seed, sizes_.filler_tokens, report); !s.ok()) return s;
     }
+    if (cell_.connector.store_mode == StoreMode::kLazy) engine_.evict_device_cache();
     on_phase("replay");
     if (Status s = prompt(prompt_seed, cell_.prompt_tokens, report); !s.ok()) return s;
     result.replay_device_hit_tokens = report.device_hit_tokens;

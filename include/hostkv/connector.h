@@ -229,7 +229,8 @@ class SchedulerConnector {
   // compute on top of it: the weights may have changed. They are stored again once they were admitted anew. True:
   // nothing is in flight any more; false: copies of before still run (call again later).
   virtual bool reset() = 0;
-  // Work is queued or in flight: the engine must keep stepping although no request is left.
+  // Work is queued, in flight or due (store_mode lazy, blocks that have become the next to be dropped): the engine must
+  // keep stepping although no request is left.
   [[nodiscard]] virtual bool has_pending_work() const = 0;
   // Pins drained, everything later answers kUnavailable. Idempotent. The workers are shut down first: they may still be
   // copying.

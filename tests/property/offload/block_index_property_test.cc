@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
+#include <vector>
 
 #include "offload/block_index.h"
 #include "tests/support/cache_helpers.h"
@@ -97,6 +100,103 @@ TEST(BlockIndex, AgreesWithAMapOverRandomInsertsAndErasures) {
     model.check_all();
     ASSERT_FALSE(::testing::Test::HasFailure());
   }
+}
+
+// Chains in a regular row (up, down, every third entry), scattered, cut by holes and by orphans: the batch must answer
+// what one question after the other does, wherever it is cut.
+class RunModel {
+ public:
+  explicit RunModel(Random& random) : random_(random) {
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      numbers_.push_back((i + 1) << 32U);  // 8-byte hashes
+    }
+    std::vector<std::uint64_t> order(kKeys);
+    std::iota(order.begin(), order.end(), 0U);
+    arrange(order);
+    for (const std::uint64_t i : order) {
+      if (!one_in(random_, 12)) {
+        const EntryId id = index_.insert(run()[i], SlotId{i});
+        if (one_in(random_, 15)) {
+          index_.orphan(id);
+        }
+      }
+    }
+  }
+
+  void check() {
+    RunCursor cursor;
+    std::vector<EntryId> found(kKeys);
+    for (std::size_t done = 0; done < kKeys;) {
+      const auto count = std::min(static_cast<std::size_t>(pick(random_, 1, 40)), kKeys - done);
+      index_.find_run(run().from(done), std::span(found).subspan(done, count), cursor);
+      done += count;
+    }
+    for (std::size_t i = 0; i < kKeys; ++i) {
+      ASSERT_EQ(found[i], index_.find(run()[i])) << "key " << i;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kKeys = 150;
+
+  [[nodiscard]] KeyRun run() const {
+    const auto bytes = std::as_bytes(std::span(numbers_));
+    return {.hashes = bytes.data(),
+            .stride_bytes = 8,
+            .hash_size_bytes = 8,
+            .num_keys = kKeys,
+            .tag = make_key_tag(GroupIndex{3}, 8, 77)};
+  }
+  void arrange(std::vector<std::uint64_t>& order) {
+    switch (pick(random_, 0, 3)) {
+      case 0:
+        std::ranges::reverse(order);
+        break;
+      case 1:
+        std::ranges::shuffle(order, random_);
+        break;
+      case 2:  // three chains that were stored by turns
+        std::ranges::stable_sort(order, {}, [](std::uint64_t i) { return i % 50; });
+        break;
+      default:
+        break;
+    }
+  }
+
+  Random& random_;
+  std::vector<std::uint64_t> numbers_;
+  BlockIndex index_;
+};
+
+TEST(BlockIndex, FindsTheKeysOfARunAsOneByOne) {
+  const std::uint64_t seed = test_seed();
+  RecordProperty("seed", std::to_string(seed));
+  Random random(seed);
+  for (std::uint64_t round = 0; round < test_rounds(300); ++round) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
+    RunModel model(random);
+    model.check();
+    ASSERT_FALSE(::testing::Test::HasFailure());
+  }
+}
+
+// An entry that lies where the next one of a chain would be, with another key: the key decides.
+TEST(BlockIndex, ANeighbourWithAnotherKeyIsNotTakenForTheNextOfTheChain) {
+  BlockIndex index;
+  std::vector<std::uint64_t> numbers = {1, 2, 3, 4};
+  const KeyRun run{.hashes = std::as_bytes(std::span(numbers)).data(),
+                   .stride_bytes = 8,
+                   .hash_size_bytes = 8,
+                   .num_keys = 4,
+                   .tag = make_key_tag(GroupIndex{0}, 8, 1)};
+  const EntryId first = index.insert(run[0], SlotId{});
+  const EntryId second = index.insert(run[1], SlotId{});
+  index.insert(key_of(3, 1), SlotId{});  // the same hash in another group
+  const EntryId fourth = index.insert(run[3], SlotId{});
+  RunCursor cursor;
+  std::vector<EntryId> found(4);
+  index.find_run(run, found, cursor);
+  EXPECT_EQ(found, (std::vector<EntryId>{first, second, kNoEntry, fourth}));
 }
 
 // Keys whose home is one and the same bucket, erased in every order of the run.

@@ -37,7 +37,7 @@ class CacheModel {
   }
 
   void step(Random& random) {
-    switch (pick(random, 0, 9)) {
+    switch (pick(random, 0, 10)) {
       case 0:
       case 1:
       case 2:
@@ -53,6 +53,8 @@ class CacheModel {
         return touch_some(random);
       case 8:
         return drop_some(random);
+      case 9:
+        return pin_many(random);
       default:
         return one_in(random, 40) ? clear() : end_orphan(random);
     }
@@ -264,6 +266,31 @@ class CacheModel {
       cache_.unpin(blocks_.at(*number).id);
       if (--blocks_.at(*number).pins == 0) {
         make_candidate(*number);
+      }
+    }
+  }
+
+  // In one call as one after the other, a block several times too.
+  void pin_many(Random& random) {
+    std::vector<std::uint64_t> numbers;
+    for (const auto& [number, block] : blocks_) {
+      for (int times = block.ready && one_in(random, 2) ? 2 : 1; block.ready && times > 0; --times) {
+        numbers.push_back(number);
+      }
+    }
+    std::ranges::shuffle(numbers, random);
+    std::vector<EntryId> ids;
+    for (const std::uint64_t number : numbers) {
+      ids.push_back(blocks_.at(number).id);
+      ++blocks_.at(number).pins;
+      oldest_first_.remove(number);
+    }
+    cache_.pin_all(ids);
+    check();
+    cache_.unpin_all(ids);
+    for (const std::uint64_t number : numbers) {
+      if (--blocks_.at(number).pins == 0) {
+        make_candidate(number);
       }
     }
   }

@@ -1,6 +1,7 @@
 // Stored implies findable: what was computed once is hit again, on device and host together, as far as theory allows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ std::vector<Prompt> some_prompts(std::int64_t unit, std::int64_t longest_tokens)
 std::int64_t blocks_of(const GeometrySpec& spec, std::int64_t tokens) {
   std::int64_t blocks = 0;
   for (const KvCacheGroup& group : spec.groups) {
-    blocks += group.kind == GroupKind::kScratch ? 1 : tokens / span_of(group, spec.parallel) + 3;
+    const std::int64_t of_tokens = tokens / span_of(group, spec.parallel) + 3;
+    const bool is_sparse = group.kind == GroupKind::kMamba || group.kind == GroupKind::kScratch;
+    blocks += is_sparse ? std::min<std::int64_t>(of_tokens, 4) : of_tokens;
   }
   return blocks;
 }
