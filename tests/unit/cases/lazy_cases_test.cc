@@ -57,6 +57,7 @@ TEST(FieldCases, E3BlocksTakenBetweenTwoWalksDoNotHurtTheNext) {
   EXPECT_EQ(saved, 5) << "all but block " << taken.value() << ", which was handed out before its turn";
   EXPECT_EQ(rig.connector->metrics().stored_keys, 5);
   rig.device.leave(taken);
+  EXPECT_TRUE(rig.step().jobs.empty()) << "the queue is longer, and walked again";
   rig.expect_idle();
 }
 

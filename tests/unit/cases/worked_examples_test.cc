@@ -141,7 +141,6 @@ TEST(WorkedExamples, V9AnOddBoundaryUnderDcpNeedsThePartialBlock) {
 TEST(WorkedExamples, V11StatesAreHandedOffAsTheTableMovesOn) {
   CasesRig rig({.groups = {full(32), mamba(32)}});
   rig.add(1, "a", 100);
-  EXPECT_EQ(rig.connector->append_block_hashes(RequestId{1}, {}, CasesRig::kHashBytes), Status());
   ASSERT_EQ(rig.admit(1, 160), Status());
   const BoundaryHandOff first = rig.hand_off(1, "a", 1, 96);
   rig.tables[1][1] = {kNullBlock, kNullBlock, first.block};
