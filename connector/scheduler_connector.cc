@@ -26,6 +26,19 @@ Status unknown_request(RequestId id) {
   return {StatusCode::kNotFound, named(id) + " is unknown (finished, or never added)"};
 }
 
+// Slabs kept free for sets with a recurrent state: two of the smallest, and at most a sixteenth of the pool.
+std::uint64_t slabs_for_states(const Geometry& geometry, const std::vector<std::uint32_t>& slots_per_slab,
+                               std::uint64_t num_slabs) {
+  for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
+    const KvCacheGroup& group = geometry.group(GroupIndex{g});
+    if (geometry.offloadable(GroupIndex{g}) && group.kind == GroupKind::kMamba &&
+        group.mamba_mode == MambaMode::kAlign) {
+      return std::min(2 * slabs_of_boundary_set(geometry, slots_per_slab), num_slabs / 16);
+    }
+  }
+  return 0;
+}
+
 // Groups may share slabs when their slots have one size on every rank: equal counts everywhere.
 std::vector<std::uint32_t> classes_of_groups(const std::vector<std::optional<WorkerCapacity>>& capacities,
                                              std::uint32_t num_groups, std::vector<std::uint32_t>& slots_per_slab) {
@@ -178,6 +191,7 @@ void SchedulerConnectorImpl::make_pool() {
   const std::uint64_t num_slabs = (*smallest)->num_slabs;
   auto policy = std::make_unique<LruPolicy>(static_cast<std::uint32_t>(slots_per_slab.size()));
   OffloadCache cache(std::move(slots_per_slab), num_slabs, std::move(policy));
+  cache.set_reserved_slabs(slabs_for_states(geometry_, (*smallest)->slots_per_slab, num_slabs));
   // The searcher and the planners keep references into the pool: it is built where it stays.
   pool_.emplace(std::move(cache), [&](OffloadCache& of_pool) {
     return StorePlanner::Context{.geometry = geometry_,

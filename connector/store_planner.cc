@@ -369,7 +369,8 @@ StorePlanner::Outcome StorePlanner::reserve_and_commit(const RequestState& reque
                                is_full(context_.geometry.group(candidate.group))});
   }
   reserved_.clear();
-  if (!context_.cache.reserve(wants_, request.chain, reserved_)) {
+  // A state is handed off once: its set may take what is kept back for it.
+  if (!context_.cache.reserve(wants_, request.chain, reserved_, has_align_states_)) {
     return Outcome::kNoRoom;
   }
   context_.metrics.planned_store_blocks += static_cast<std::int64_t>(wants_.size());

@@ -19,6 +19,7 @@ KvCacheManager::KvCacheManager(const Geometry& geometry, const EngineConfig& con
 
 void KvCacheManager::begin_pass() {
   states_of_this_pass_.clear();
+  blocks_of_this_pass_.clear();
   copies_.clear();
   hand_offs_.clear();
 }
@@ -257,7 +258,9 @@ void KvCacheManager::cache_group(Request& request, GroupIndex g, std::int64_t en
     const std::int64_t end = (i + 1) * span;
     // Dense states may lie closer than hashes; no lookup asks for one between two.
     if (block == kNullBlock || end % geometry_.hash_block_tokens() != 0) continue;
-    if (!is_window || rules_.keeps_window_block(request, g, i)) pool_.insert(key_at(request, g, end), block);
+    if (is_window && !rules_.keeps_window_block(request, g, i)) continue;
+    pool_.insert(key_at(request, g, end), block);
+    blocks_of_this_pass_.insert(block);
   }
   request.num_cached_blocks[g.value()] = std::max(request.num_cached_blocks[g.value()], end_block);
 }
@@ -292,6 +295,7 @@ void KvCacheManager::cache_inner_keys(Request& request, std::int64_t end_tokens)
       if (tail > end_tokens || tail % span == 0) continue;
       const BlockId block = request.tables[i][static_cast<std::size_t>(tail / span)];
       pool_.insert(key_at(request, g, tail), block, false);
+      blocks_of_this_pass_.insert(block);
     }
     return is_done;
   });
@@ -371,11 +375,14 @@ std::int64_t KvCacheManager::most_blocks(std::int64_t total_tokens, std::int64_t
   return sum;
 }
 
-bool KvCacheManager::has_state_of_this_pass(const PrefixHit& hit) const {
+bool KvCacheManager::waits_for_forward(const PrefixHit& hit) const {
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
-    if (geometry_.group(GroupIndex{i}).kind != GroupKind::kMamba) continue;
-    for (const BlockId block : hit.groups[i].blocks) {
-      if (states_of_this_pass_.contains(block)) return true;
+    const GroupIndex g{i};
+    const std::vector<BlockId>& blocks = hit.groups[i].blocks;
+    if (geometry_.group(g).kind == GroupKind::kMamba) {
+      if (std::ranges::any_of(blocks, [&](BlockId block) { return states_of_this_pass_.contains(block); })) return true;
+    } else if (!blocks.empty() && must_copy(g, hit.boundary_tokens) && blocks_of_this_pass_.contains(blocks.back())) {
+      return true;
     }
   }
   return false;

@@ -80,8 +80,8 @@ class KvCacheManager {
                                            std::int64_t chunk_tokens) const;
   // Most blocks that a request of `total_tokens` owns at once when chunks have at most `chunk_tokens`.
   [[nodiscard]] std::int64_t most_blocks(std::int64_t total_tokens, std::int64_t chunk_tokens) const;
-  // A state that became findable in this pass is not there before the forward has run.
-  [[nodiscard]] bool has_state_of_this_pass(const PrefixHit& hit) const;
+  // A state that became findable in this pass, or a block that would be copied, is not there before the forward has run.
+  [[nodiscard]] bool waits_for_forward(const PrefixHit& hit) const;
 
  private:
   [[nodiscard]] std::int64_t table_blocks(GroupIndex g, std::int64_t end_tokens) const;
@@ -111,6 +111,7 @@ class KvCacheManager {
   bool exports_states_;
   bool caches_blocks_;
   std::unordered_set<BlockId> states_of_this_pass_;
+  std::unordered_set<BlockId> blocks_of_this_pass_;  // of attention, keyed in it
   std::vector<BlockCopy> copies_;
   std::vector<BoundaryHandOff> hand_offs_;
 };

@@ -102,7 +102,7 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
   request.own_start_tokens = hit.boundary_tokens + num_external;
   if (num_external > 0) return start_load(request, hit, num_external, plan);
 
-  if (cache_.has_state_of_this_pass(hit)) return Admission::kStopped;
+  if (cache_.waits_for_forward(hit)) return Admission::kStopped;
   const std::int64_t num_tokens = next_chunk(request, hit.boundary_tokens);
   if (num_tokens == 0) return Admission::kStopped;
   // Who was preempted comes back when there is room for it, not to be preempted again by the next block of the others.

@@ -77,7 +77,7 @@ std::int64_t StateRules::clip(const Request& request, std::int64_t begin, std::i
   const std::int64_t last_state = request.num_tokens() / span * span - (drops_unit_ ? span : 0);
   const std::int64_t junction = request.junction_tokens / span * span;
   const std::int64_t next_boundary = begin % span == 0 ? 0 : (begin / span + 1) * span;
-  const std::int64_t tail = geometry_.fine_hits() && !exports ? tail_boundary(request) : 0;
+  const std::int64_t tail = exports ? 0 : tail_boundary(request);
   for (const std::int64_t stop : {exports ? 0 : last_state, tail, junction, exports ? 0 : next_boundary}) {
     if (stop > begin && stop < end) end = stop;
   }

@@ -2,8 +2,16 @@ set(ENGINE_LIBS hostkv_bench_engine)
 hostkv_test(NAME engine_unit_test LABEL unit LIBS ${ENGINE_LIBS}
   SOURCES unit/engine/block_pool_test.cc unit/engine/payload_test.cc unit/engine/prefix_lookup_test.cc
           unit/engine/kv_cache_manager_test.cc unit/engine/engine_test.cc unit/engine/byte_check_test.cc
-          unit/engine/engine_offload_test.cc unit/engine/liveness_test.cc unit/engine/unfindable_groups_test.cc)
+          unit/engine/engine_offload_test.cc unit/engine/liveness_test.cc unit/engine/unfindable_groups_test.cc
+          unit/engine/fine_boundaries_test.cc unit/engine/speculative_test.cc)
 hostkv_test(NAME engine_property_test LABEL property LIBS ${ENGINE_LIBS} hostkv_test_support
   SOURCES property/engine/block_pool_property_test.cc property/engine/prefix_lookup_property_test.cc
           property/engine/engine_soak_test.cc property/engine/liveness_property_test.cc
-          property/engine/failing_copies_property_test.cc)
+          property/engine/failing_copies_property_test.cc property/engine/random_models_soak_test.cc)
+
+# A long run of its own, fewer steps where every access is watched.
+hostkv_test(NAME engine_hybrid_test LABEL property LIBS ${ENGINE_LIBS} hostkv_test_support
+  SOURCES property/engine/hybrid_soak_test.cc)
+if(HOSTKV_SANITIZE)
+  target_compile_definitions(engine_hybrid_test PRIVATE HOSTKV_SANITIZED)
+endif()

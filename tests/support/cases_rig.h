@@ -186,6 +186,7 @@ struct CasesRig {
   std::int64_t hit(std::uint64_t id, std::int64_t num_tokens, std::int64_t num_local_tokens = 0) {
     return match(id, num_tokens, num_local_tokens).num_external_tokens;
   }
+  void cancel(std::uint64_t id) { EXPECT_EQ(connector->cancel_match(RequestId{id}), Status()); }
   // Tables of fresh blocks for all tokens, except of those at the front that a hit of so many tokens leaves null.
   Status admit(std::uint64_t id, std::int64_t num_tokens, std::int64_t num_external_tokens = 0,
                std::int64_t num_local_tokens = 0) {
@@ -241,7 +242,8 @@ struct CasesRig {
     EXPECT_EQ(connector->request_finished(RequestId{id}, num_computed_tokens, hand_offs), Status());
     tables.erase(id);
   }
-  // Computes the text in one step, hands off the states at `boundaries` of `group`, and finishes; all copies end.
+  // Computes the text in one step, hands off the states at `boundaries` of `group`, and finishes; all copies end. The
+  // device forgets all of it.
   void store(std::uint64_t id, const std::string& text, std::int64_t num_tokens, std::uint32_t group = 0,
              const std::vector<std::int64_t>& boundaries = {}) {
     add(id, text, num_tokens);
@@ -253,6 +255,10 @@ struct CasesRig {
     answer_all(step(id, 0, num_tokens, hand_offs));
     finish(id, num_tokens);
     answer_all(step());
+    for (const BoundaryHandOff& hand_off : hand_offs) {  // evicted
+      device.drop_keys(hand_off.block);
+      device.leave(hand_off.block);
+    }
     EXPECT_GT(connector->metrics().stored_blocks, 0);
   }
 

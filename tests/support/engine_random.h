@@ -33,7 +33,9 @@ inline GeometrySpec random_engine_spec(Random& random) {
 
 // Blocks that the largest of `requests` may own at once: a smaller pool refuses it.
 inline std::int64_t smallest_pool(const EngineConfig& config, const std::vector<RequestSpec>& requests) {
-  const Result<Geometry> geometry = Geometry::resolve(config.geometry);
+  GeometrySpec spec = config.geometry;
+  spec.parallel.tp = std::max(spec.parallel.tp, spec.parallel.dcp);
+  const Result<Geometry> geometry = Geometry::resolve(spec);
   if (!geometry) return 1;
   BlockPool no_blocks(1);
   const KvCacheManager manager(*geometry, config, no_blocks);

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "tests/support/cases_rig.h"
 
 namespace hostkv::testing {
@@ -15,9 +13,9 @@ ConnectorOptions lazy() {
   return options;
 }
 
+// A text of one letter of its own.
 std::string text_of(std::size_t number) {
-  return {static_cast<char>('a' + number % 26), static_cast<char>('a' + number / 26 % 26),
-          static_cast<char>('a' + number / 676)};
+  return {static_cast<char>(number + 1)};
 }
 
 // Blocks 1 to 4 are free and cached, 1 is the next victim. Saving them must not make them the last ones.
@@ -59,12 +57,13 @@ TEST(FieldCases, E3BlocksTakenBetweenTwoWalksDoNotHurtTheNext) {
   EXPECT_EQ(saved, 5) << "all but block " << taken.value() << ", which was handed out before its turn";
   EXPECT_EQ(rig.connector->metrics().stored_keys, 5);
   rig.device.leave(taken);
+  EXPECT_TRUE(rig.step().jobs.empty()) << "the queue is longer, and walked again";
   rig.expect_idle();
 }
 
 // First in, first out through a pool of 64 blocks: nearly all that it drops is on the host by then.
 TEST(FieldCases, E4LazyStoresSaveWhatTheDeviceDrops) {
-  constexpr std::size_t kBlocks = 1000;
+  constexpr std::size_t kBlocks = 250;
   CasesRig rig({.groups = {full(16)}}, lazy(), 2048, 64);
   for (std::size_t i = 0; i < kBlocks; ++i) {
     const BlockId block = rig.device.take();
@@ -84,6 +83,15 @@ TEST(FieldCases, E4LazyStoresSaveWhatTheDeviceDrops) {
   }
   EXPECT_EQ(num_found, num_dropped);
   rig.expect_idle();
+}
+
+// The engine's cache is full of what is right: there is nothing to warn of.
+TEST(SchedulerShutdown, IsNoResetAndSaysNothing) {
+  CasesRig rig({.groups = {full(16)}}, lazy(), 64, 6);
+  rig.cache_new("a", 0, 16);
+  ::testing::internal::CaptureStderr();
+  rig.connector->shutdown();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

@@ -36,7 +36,6 @@ TEST(FieldCases, K3AnAdmissionAfterAPreemptionCountsForItself) {
   const SchedulerMetrics second = rig.connector->metrics();
   EXPECT_EQ(second.queried_tokens - first.queried_tokens, 17'050);
   EXPECT_EQ(second.hit_tokens - first.hit_tokens, 8448);
-  EXPECT_EQ(17'050 - 0 - 8448, 8602) << "to compute";
 }
 
 TEST(FieldCases, K5ARequestThatSkipsTheCacheIsNoMiss) {

@@ -92,7 +92,7 @@ TEST(FieldCases, B8ARequestOfOneTokenStoresItsTail) {
   rig.answer_all(tail);
   rig.add(2, "aaaaaab", 130);
   EXPECT_EQ(rig.hit(2, 130), 96);
-  rig.connector->cancel_match(RequestId{2});
+  rig.cancel(2);
   rig.expect_idle();
 }
 
@@ -106,7 +106,7 @@ TEST(FieldCases, B10TheStateAtTheBoundaryBehindTheDropIsStoredAndFound) {
     rig.store(1, "a", tokens, 1, {usable});
     rig.add(2, "a", tokens);
     EXPECT_EQ(rig.hit(2, tokens), usable);
-    rig.connector->cancel_match(RequestId{2});
+    rig.cancel(2);
     rig.expect_idle();
   }
 }

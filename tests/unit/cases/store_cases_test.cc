@@ -101,16 +101,16 @@ TEST(FieldCases, D12AHitIsUnbrokenAndEvictedBlocksComeBack) {
   rig.store(2, "b", 32);
   rig.add(3, "a", 97);
   EXPECT_EQ(rig.hit(3, 97), 32);
-  rig.connector->cancel_match(RequestId{3});
+  rig.cancel(3);
   rig.answer_all(rig.step(1, 64, 96));
   const std::int64_t running = rig.hit(3, 97);
-  rig.connector->cancel_match(RequestId{3});
+  rig.cancel(3);
   EXPECT_LE(running, 64) << "four slots hold no more";
   rig.finish(1, 96);
   rig.answer_all(rig.step());
   EXPECT_GE(rig.hit(3, 97), running);
   EXPECT_GT(rig.hit(3, 97), 0);
-  rig.connector->cancel_match(RequestId{3});
+  rig.cancel(3);
   rig.expect_idle();
 }
 

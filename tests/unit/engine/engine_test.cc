@@ -114,7 +114,7 @@ TEST(Engine, ChunksEndWhereAStateCanBeKept) {
       {100, 96, {96, 100}},                      // V11
       {150, 8192, {128, 150}},                   // the last boundary of the prompt
       {150, 100, {96, 128, 150}},                // chunks are floored to the boundary
-      {128, 8192, {128}},                        // the prompt ends on it
+      {128, 8192, {96, 128}},                    // the prompt ends on it: where the same prompt resumes is before
       {100, 20, {20, 32, 52, 64, 84, 96, 100}},  // a block does not fit in a step
   };
   for (const ChunkCase& c : cases) {
@@ -153,7 +153,7 @@ TEST(Engine, V11HandsOffEveryStateThatEndsOnABoundary) {
 TEST(Engine, V5HitsTheLongestRetainedState) {
   const auto engine = make_engine(device_config({full(32), mamba(32)}, 30));
   run_prompt(*engine, make_prompt(160));
-  EXPECT_EQ(run_prompt(*engine, make_prompt(160)).device_hit_tokens, 0) << "the only state is at 160";
+  EXPECT_EQ(run_prompt(*engine, make_prompt(160)).device_hit_tokens, 128) << "its last token must be computed";
   EXPECT_EQ(run_prompt(*engine, make_prompt(161)).device_hit_tokens, 160);
 }
 
@@ -182,7 +182,7 @@ TEST(Engine, V9HitsOnSchedulerBlocksUnderDcp) {
 
 TEST(Engine, PostponesAHitOnAStateOfTheSamePass) {
   const auto engine = make_engine(device_config({full(32), mamba(32)}, 30));
-  ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(64), .max_new_tokens = 2}));
+  ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(65), .max_new_tokens = 2}));
   ASSERT_TRUE(engine->add_request({.prompt_tokens = make_prompt(70), .max_new_tokens = 2}));
   ASSERT_TRUE(engine->step().ok());
   EXPECT_EQ(engine->last_plan().scheduled.size(), 1U);
