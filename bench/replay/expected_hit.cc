@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "bench/replay/state_steps.h"
-
 namespace hostkv::bench {
 namespace {
 
@@ -30,19 +28,6 @@ bool is_as_fine_as_hashes(const GeometrySpec& spec, const KvCacheGroup& group, s
   const bool has_inner_keys =
       group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla || group.kind == GroupKind::kMamba;
   return !takes_part(group) || has_inner_keys || span_of(group, spec.parallel) == hash_block;
-}
-
-// The largest boundary up to `limit_tokens` that one prefill leaves.
-std::int64_t largest_kept(const GeometrySpec& spec, std::int64_t limit_tokens, std::int64_t prompt_tokens,
-                          std::int64_t step_tokens) {
-  const StateSteps steps(spec, step_tokens);
-  if (!steps.is_sparse()) return limit_tokens;
-  const std::int64_t unit = boundary_unit(spec);
-  std::int64_t largest = 0;
-  for (std::int64_t end = 0; end <= limit_tokens; end = steps.step_end(end, prompt_tokens)) {
-    if (end % unit == 0 && steps.keeps(end, prompt_tokens)) largest = end;
-  }
-  return largest;
 }
 
 // How far keys are looked at in a prompt.
@@ -108,13 +93,9 @@ std::int64_t largest_boundary(const GeometrySpec& spec, std::int64_t limit_token
   return std::max<std::int64_t>(0, std::min(limit_tokens, seen_tokens - draft_tokens(spec))) / unit * unit;
 }
 
-ExpectedHits expected_hits(const GeometrySpec& spec, std::int64_t prompt_tokens, std::int64_t step_tokens) {
+ExpectedHits expected_hits(const GeometrySpec& spec, std::int64_t prompt_tokens) {
   const std::int64_t boundary = largest_boundary(spec, prompt_tokens - 1, seen_tokens(spec, prompt_tokens));
-  const std::int64_t first = largest_kept(spec, boundary, prompt_tokens, step_tokens);
-  const bool leaves_another = std::ranges::any_of(spec.groups, [](const KvCacheGroup& group) {
-    return takes_part(group) && (group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla);
-  });
-  return {can_hit_on_device(spec) ? first : 0, can_hit_on_host(spec) ? (leaves_another ? boundary : first) : 0};
+  return {can_hit_on_device(spec) ? boundary : 0, can_hit_on_host(spec) ? boundary : 0};
 }
 
 std::int64_t least_findable_tokens(const GeometrySpec& spec, std::int64_t prompt_tokens) {

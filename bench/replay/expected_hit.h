@@ -10,8 +10,6 @@
 
 namespace hostkv::bench {
 
-inline constexpr std::int64_t kDefaultStepTokens = 8192;  // the budget of a step of an EngineConfig
-
 // Tokens of a group's block over all ranks.
 std::int64_t span_of(const KvCacheGroup& group, const ParallelLayout& parallel);
 // The least common multiple of all spans.
@@ -37,16 +35,14 @@ bool can_hit_on_host(const GeometrySpec& spec);
 std::int64_t largest_boundary(const GeometrySpec& spec, std::int64_t limit_tokens, std::int64_t seen_tokens);
 
 struct ExpectedHits {
-  std::int64_t device_tokens = 0;  // of the second request: what the first one left
-  std::int64_t host_tokens = 0;    // of a third one, when the first two have left the device
+  std::int64_t device_tokens = 0;
+  std::int64_t host_tokens = 0;
 };
-// Of a prompt that was computed as a whole before, in steps of at most `step_tokens`. A draft's extra unit may end at
-// the last but one token where the model has one group, at the last where it has several (the engine's two ways to look
-// up). Where hits end inside blocks, the engine keeps a state at exactly this boundary. Elsewhere a prompt that fills
-// its last block of states leaves no state before its last token (state_steps.h); beside full attention the second
-// request then leaves one, where the prefix that attention has in common ends.
-ExpectedHits expected_hits(const GeometrySpec& spec, std::int64_t prompt_tokens,
-                           std::int64_t step_tokens = kDefaultStepTokens);
+// Of a prompt that was computed as a whole before. A draft's extra unit may end at the last but one token where the
+// model has one group, at the last where it has several (the engine's two ways to look up). Where hits end inside
+// blocks, the engine keeps a state at exactly this boundary: the last hash block before the last token, with a draft
+// the last one but one.
+ExpectedHits expected_hits(const GeometrySpec& spec, std::int64_t prompt_tokens);
 // Stored implies findable: what a repeated prompt hits at least while nothing is evicted, where the model can hit at
 // all. Less than one unit before its last token: a hash block where hits end inside blocks, else a scheduler block;
 // with a draft its dropped unit comes on top.

@@ -146,7 +146,7 @@ Result<ScenarioResult> run_scenario(const ScenarioCell& cell, const std::functio
   Result<std::unique_ptr<Engine>> engine = Engine::create(engine_config(cell, sizes));
   if (!engine) return error(engine.error());
   ScenarioResult result;
-  const ExpectedHits expected = expected_hits(cell.geometry, cell.prompt_tokens, EngineConfig().max_batched_tokens);
+  const ExpectedHits expected = expected_hits(cell.geometry, cell.prompt_tokens);
   result.expected_hit_tokens = expected.device_tokens;
   result.expected_host_hit_tokens = expected.host_tokens;
   result.device_blocks = sizes.device_blocks;

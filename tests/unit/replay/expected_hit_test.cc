@@ -6,7 +6,6 @@
 #include <random>
 
 #include "bench/replay/memory.h"
-#include "bench/replay/state_steps.h"
 
 namespace hostkv::bench {
 namespace {
@@ -120,9 +119,7 @@ TEST(ExpectedHit, MeasuresInTheUnitsOfTheLibrary) {
     ASSERT_EQ(boundary_unit(spec), geometry->hit_alignment_tokens()) << "seed " << seed << " round " << round;
     ASSERT_EQ(hash_block_of(spec), geometry->hash_block_tokens()) << "seed " << seed << " round " << round;
     const std::int64_t prompt = 1 + static_cast<std::int64_t>(random() % 2000);
-    if (geometry->fine_hits() || !StateSteps(spec, 8192).is_sparse()) {
-      ASSERT_GE(expected_hits(spec, prompt).device_tokens, least_findable_tokens(spec, prompt)) << prompt;
-    }
+    ASSERT_GE(expected_hits(spec, prompt).device_tokens, least_findable_tokens(spec, prompt)) << prompt;
   }
   EXPECT_GT(fine, 300);
   EXPECT_GT(coarse, 300);
