@@ -82,6 +82,14 @@ TEST(Scenario, LosesNothingWherePromptsEndOnOrBesideABoundary) {
   }
 }
 
+TEST(Scenario, LosesOneBlockOnlyOfPromptsThatFillTheirLastBlockOfStates) {
+  EXPECT_EQ(run(cell_of(*load_model("mamba-like"), 1, 2048)).replay_host_hit_tokens, 1024);
+  EXPECT_EQ(run(cell_of(*load_model("mamba-like"), 1, 2049)).replay_host_hit_tokens, 2048);
+  for (const std::int64_t tokens : {2112, 3168, 16896}) {
+    expect_right_in_every_mode(cell_of(*load_model("qwen3.5-like"), 1, tokens, Boundaries::kCoarse));
+  }
+}
+
 TEST(Scenario, HitsTheLastHashBlockBeforeTheLastTokenOnTheHostToo) {
   expect_right_in_every_mode(small_blocks_cell(160));
   EXPECT_EQ(run(small_blocks_cell(160)).replay_host_hit_tokens, 144);
