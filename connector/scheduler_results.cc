@@ -166,7 +166,7 @@ void SchedulerConnectorImpl::release_device_pins(const PlannedJob& job) {
     }
   }
   if (job.of_victims) {
-    engine_.unpin_to_front(blocks);
+    pool_->victims.give_back(blocks);
   } else {
     engine_.unpin(blocks);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "connector/working_geometry.h"
@@ -27,7 +28,8 @@ bool VictimPlanner::is_due() const {
   const std::int64_t taken =
       static_cast<std::int64_t>(handed_out - walked_handed_out_) + std::max<std::int64_t>(0, walked_free_ - free);
   const bool was_short = walked_free_ <= horizon_blocks_;
-  return can_store_ && has_moved && (is_unfinished_ || was_short || taken * kWalksAHorizon >= horizon_blocks_);
+  const bool is_worn = has_moved && (was_short || taken * kWalksAHorizon >= horizon_blocks_);
+  return can_store_ && !is_in_flight_ && (is_unfinished_ || is_worn);
 }
 
 void VictimPlanner::plan(PlannedJob& job) {
@@ -43,6 +45,12 @@ void VictimPlanner::plan(PlannedJob& job) {
   context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
   const std::size_t most_pins = static_cast<std::size_t>(std::max<std::int64_t>(1, walked_free_ / 2));
   is_unfinished_ = false;
+  order_.clear();
+  for (const CachedBlock& victim : victims_) {
+    if (order_.empty() || order_.back() != victim.block) {  // a block may have several keys
+      order_.push_back(victim.block);
+    }
+  }
   for (const CachedBlock& victim : victims_) {
     if (job.blocks.size() >= most_pins) {
       is_unfinished_ = true;
@@ -60,6 +68,29 @@ void VictimPlanner::plan(PlannedJob& job) {
     pinned.push_back(block.block);
   }
   context_.engine.pin(pinned);
+  is_in_flight_ = !pinned.empty();
+}
+
+void VictimPlanner::give_back(std::span<const BlockId> blocks) {
+  is_in_flight_ = false;
+  victims_.clear();
+  context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
+  std::unordered_set<BlockId> waiting;
+  for (const CachedBlock& victim : victims_) {
+    waiting.insert(victim.block);
+  }
+  const std::unordered_multiset<BlockId> returning(blocks.begin(), blocks.end());
+  std::vector<BlockId> pinned;
+  std::vector<BlockId> in_order;
+  for (const BlockId block : order_) {
+    in_order.insert(in_order.end(), returning.count(block), block);
+    if (waiting.erase(block) > 0 && !returning.contains(block)) {
+      pinned.push_back(block);
+      in_order.push_back(block);
+    }
+  }
+  context_.engine.pin(pinned);
+  context_.engine.unpin_to_front(in_order);
 }
 
 void VictimPlanner::save(const CachedBlock& victim, PlannedJob& job) {

@@ -2,6 +2,7 @@
 #define HOSTKV_CONNECTOR_VICTIM_PLANNER_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "connector/job_table.h"
@@ -24,8 +25,11 @@ class VictimPlanner {
 
   // There may be something to save: the engine should take a step although it has no request to run.
   [[nodiscard]] bool is_due() const;
-  // Appends what must be saved now.
+  // Appends what must be saved now. One job at a time is on its way: it ends with give_back().
   void plan(PlannedJob& job);
+  // The copies have ended: unpins the blocks of the job. They go back to their places among those that were walked with
+  // them and still wait at the head of the queue.
+  void give_back(std::span<const BlockId> blocks);
 
  private:
   void save(const CachedBlock& victim, PlannedJob& job);
@@ -39,6 +43,8 @@ class VictimPlanner {
   std::int64_t horizon_blocks_ = 0;  // walked at a time
   bool is_unfinished_ = true;        // the last walk could not save all, or there was none
   std::vector<CachedBlock> victims_;
+  std::vector<BlockId> order_;  // of the last walk
+  bool is_in_flight_ = false;
 };
 
 }  // namespace hostkv

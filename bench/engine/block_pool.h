@@ -50,6 +50,8 @@ class BlockPool {
   // Several blocks may carry the same key. The key of a whole block takes the place of all keys inside it.
   void insert(const CacheKey& key, BlockId block, bool is_whole = true);
   [[nodiscard]] bool carries(BlockId block, const CacheKey& key) const;
+  // Its key is that of a whole block.
+  [[nodiscard]] bool is_whole(BlockId block) const { return at(block).is_whole; }
   // `to` carries the keys of `from` afterwards, and `from` none.
   void move_keys(BlockId from, BlockId to);
   // Forgets all keys; owners keep their blocks.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "bench/engine/group_rules.h"
 #include "bench/engine/planted_backend.h"
 #include "hostkv/host_backend.h"
 
@@ -31,7 +32,13 @@ void ConnectorBlocks::find_cached(GroupIndex group, std::span<const std::byte> h
                                   std::span<BlockId> blocks) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     blocks[i] = pool_.find(key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes))).value_or(kNullBlock);
+    if (blocks[i] != kNullBlock && may_be_written_over(group, blocks[i])) blocks[i] = kNullBlock;
   }
+}
+
+// A running request's state whose key ends inside its block: the request goes on in that block.
+bool ConnectorBlocks::may_be_written_over(GroupIndex group, BlockId block) const {
+  return is_mamba(geometry_.group(group), MambaMode::kAlign) && !pool_.is_whole(block) && !pool_.is_free(block);
 }
 
 bool ConnectorBlocks::carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) {
@@ -47,7 +54,7 @@ void ConnectorBlocks::next_victims(std::size_t max_blocks, std::vector<CachedBlo
 Result<std::unique_ptr<ConnectorLink>> ConnectorLink::create(const Geometry& geometry, const EngineConfig& config,
                                                              ModelRunner& runner, BlockPool& pool,
                                                              const RequestMap& requests) {
-  std::unique_ptr<ConnectorLink> link(new ConnectorLink(runner, pool, requests));
+  std::unique_ptr<ConnectorLink> link(new ConnectorLink(geometry, runner, pool, requests));
   auto scheduler = SchedulerConnector::create(geometry, config.connector, runner.num_ranks(), link->blocks_);
   if (!scheduler) return error(scheduler.error());
   link->scheduler_ = std::move(*scheduler);

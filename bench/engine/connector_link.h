@@ -17,7 +17,8 @@ namespace hostkv::bench {
 // The engine's blocks as the connector sees them.
 class ConnectorBlocks final : public EngineBlocks {
  public:
-  ConnectorBlocks(BlockPool& pool, const RequestMap& requests) : pool_(pool), requests_(requests) {}
+  ConnectorBlocks(const Geometry& geometry, BlockPool& pool, const RequestMap& requests)
+      : geometry_(geometry), pool_(pool), requests_(requests) {}
   void pin(std::span<const BlockId> blocks) override { pool_.pin(blocks); }
   void unpin(std::span<const BlockId> blocks) override { pool_.unpin(blocks); }
   [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
@@ -31,6 +32,9 @@ class ConnectorBlocks final : public EngineBlocks {
   void unpin_to_front(std::span<const BlockId> blocks) override { pool_.unpin_to_front(blocks); }
 
  private:
+  [[nodiscard]] bool may_be_written_over(GroupIndex group, BlockId block) const;
+
+  const Geometry& geometry_;
   BlockPool& pool_;
   const RequestMap& requests_;
 };
@@ -61,8 +65,8 @@ class ConnectorLink {
   Status wait_idle(std::chrono::nanoseconds timeout);
 
  private:
-  ConnectorLink(ModelRunner& runner, BlockPool& pool, const RequestMap& requests)
-      : runner_(runner), blocks_(pool, requests) {}
+  ConnectorLink(const Geometry& geometry, ModelRunner& runner, BlockPool& pool, const RequestMap& requests)
+      : runner_(runner), blocks_(geometry, pool, requests) {}
   Status add_workers(const Geometry& geometry, const EngineConfig& config);
 
   ModelRunner& runner_;

@@ -80,7 +80,8 @@ class KvCacheManager {
                                            std::int64_t chunk_tokens) const;
   // Most blocks that a request of `total_tokens` owns at once when chunks have at most `chunk_tokens`.
   [[nodiscard]] std::int64_t most_blocks(std::int64_t total_tokens, std::int64_t chunk_tokens) const;
-  // A state that became findable in this pass, or a block that would be copied, is not there before the forward has run.
+  // A state that became findable in this pass, or a block that would be copied, is not there before the forward has
+  // run.
   [[nodiscard]] bool waits_for_forward(const PrefixHit& hit) const;
 
  private:

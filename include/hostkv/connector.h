@@ -69,7 +69,8 @@ class EngineBlocks {
   // True: all of the following is implemented.
   [[nodiscard]] virtual bool shows_cache() const { return false; }
   // For each of `hashes` [n, hash_size_bytes] a block of `group` that carries that key; the null block where there is
-  // none. `blocks` is [n].
+  // none. `blocks` is [n]. What is answered may be copied while it is pinned: a recurrent state that its owner will
+  // write over in place (its key ends inside the block, and its request runs) must not be answered.
   virtual void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                            std::span<BlockId> blocks);
   // Does the block carry this key now, as the only one or beside others?

@@ -102,7 +102,8 @@ class ModelSoak {
     const bool is_recurrent = std::ranges::any_of(
         config.geometry.groups, [](const KvCacheGroup& group) { return group.kind == GroupKind::kMamba; });
     if (!is_recurrent && one_in(random_, 2)) config.replay_tokens = pick(1, 24);
-    if (one_in(random_, 4)) config.cap_external = [](RequestId, std::int64_t, std::int64_t offered) { return offered * 2 / 3; };
+    if (one_in(random_, 4))
+      config.cap_external = [](RequestId, std::int64_t, std::int64_t offered) { return offered * 2 / 3; };
   }
 
   void describe(const EngineConfig& config) {

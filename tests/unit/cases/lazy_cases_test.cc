@@ -37,6 +37,24 @@ TEST(FieldCases, E2ALazyCopyLeavesTheOrderOfEvictionAsItWas) {
   EXPECT_EQ(rig.hit(1, 17), 16);
 }
 
+// The second half is saved a step later: it goes back behind the first half, which still waits to be dropped.
+TEST(FieldCases, E2ASecondLazyCopyDoesNotPassWhatWasSavedBefore) {
+  CasesRig rig({.groups = {full(16)}}, lazy(), 64, 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    rig.cache_new(text_of(i), 0, 16);
+  }
+  const std::vector<BlockId> order(rig.device.free_queue().begin(), rig.device.free_queue().end());
+  std::int64_t saved = 0;
+  for (int i = 0; i < 4; ++i) {
+    const StepMetadata stores = rig.step();
+    saved += blocks_of_group(stores, 0, Direction::kStore);
+    rig.answer_all(stores);
+  }
+  EXPECT_EQ(saved, 6);
+  EXPECT_EQ(std::vector<BlockId>(rig.device.free_queue().begin(), rig.device.free_queue().end()), order);
+  rig.expect_idle();
+}
+
 // Blocks are handed out between two walks: nobody is saved twice, nobody who was still cached is forgotten.
 TEST(FieldCases, E3BlocksTakenBetweenTwoWalksDoNotHurtTheNext) {
   CasesRig rig({.groups = {full(16)}}, lazy(), 64, 6);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/engine/connector_link.h"
 #include "tests/support/engine_support.h"
 
 namespace hostkv::bench::testing {
@@ -98,6 +99,32 @@ TEST_P(PlantedFault, IsSeenAfterColdEvictReplay) {
 INSTANTIATE_TEST_SUITE_P(Plants, PlantedFault,
                          ::testing::Values(Plant::kCorruptByte, Plant::kSwapBlocks, Plant::kStoreBeforeCompute,
                                            Plant::kLoadBeforeLanded));
+
+// R8: the request goes on in the block of such a state. It may be a source again once nobody owns it.
+TEST(EngineOffload, AStateInsideABlockIsNoSourceOfACopyWhileItsRequestRuns) {
+  GeometrySpec spec;
+  spec.groups = {full(16), mamba(16)};
+  spec.hash_block_tokens = 4;
+  const Geometry geometry = hostkv::testing::resolved(spec);
+  BlockPool pool(8);
+  const RequestMap requests;
+  ConnectorBlocks blocks(geometry, pool, requests);
+  std::vector<BlockId> owned;
+  pool.allocate(2, owned);
+  const PrefixHash inner{1, 2};
+  const PrefixHash whole{3, 4};
+  pool.insert(CacheKey{inner, GroupIndex{1}}, owned[0], false);
+  pool.insert(CacheKey{whole, GroupIndex{1}}, owned[1], true);
+  const auto found = [&](const PrefixHash& hash) {
+    BlockId block = kNullBlock;
+    blocks.find_cached(GroupIndex{1}, std::as_bytes(std::span(&hash, 1)), sizeof(hash), std::span(&block, 1));
+    return block;
+  };
+  EXPECT_EQ(found(inner), kNullBlock);
+  EXPECT_EQ(found(whole), owned[1]);
+  pool.free(owned);
+  EXPECT_EQ(found(inner), owned[0]);
+}
 
 }  // namespace
 }  // namespace hostkv::bench::testing
