@@ -135,9 +135,9 @@ struct CasesRig {
   static constexpr std::size_t kHashBytes = 32;
 
   explicit CasesRig(GeometrySpec spec, ConnectorOptions options = {}, std::uint64_t num_slots = 4096,
-                    std::uint32_t num_device_blocks = 4096)
+                    std::uint32_t num_device_blocks = 4096, EngineTraits traits = {})
       : device(num_device_blocks), num_ranks(static_cast<std::uint32_t>(spec.parallel.tp)) {
-    auto made = SchedulerConnector::create(resolved(std::move(spec)), std::move(options), num_ranks, device);
+    auto made = SchedulerConnector::create(resolved(std::move(spec)), std::move(options), num_ranks, device, traits);
     EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message());
     connector = std::move(*made);
     const Geometry& geometry = connector->geometry();

@@ -1,0 +1,206 @@
+// What the scheduler side does with the engine's own cache: joint lookups, copies from the device, pins that are given
+// back, engines that take fewer tokens or have habits of their own.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/cases_rig.h"
+#include "tests/support/connector_harness.h"
+
+namespace hostkv::testing {
+namespace {
+
+std::vector<StatusCode> outcomes_of(CasesRig& rig) {
+  std::vector<StatusCode> codes;
+  for (const LoadOutcome& outcome : rig.connector->take_load_outcomes()) {
+    codes.push_back(outcome.status);
+  }
+  return codes;
+}
+
+TEST(SchedulerDevice, LoadsFromTheHostOnlyWhatTheDeviceDoesNotHave) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  const BlockId cached = rig.cache_new("abc", 0, 32);
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  EXPECT_EQ(rig.device.num_pins(), 1);
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  const StepMetadata step = rig.step();
+  EXPECT_EQ(blocks_of_group(step, 0, Direction::kLoad), 2);
+  ASSERT_EQ(blocks_of_group(step, 0, Direction::kDeviceCopy), 1);
+  const auto copy = std::ranges::find(step.jobs, Direction::kDeviceCopy, &StepJob::direction);
+  EXPECT_EQ(copy->blocks[0].slot.value(), cached.value());
+  EXPECT_EQ(copy->blocks[0].block, rig.tables[2][0][1]);
+  rig.answer(step, step.jobs[0]);
+  EXPECT_TRUE(outcomes_of(rig).empty()) << "both parts are the load";
+  rig.answer(step, step.jobs[1]);
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kOk});
+  rig.finish(2, 48);
+  rig.answer_all(rig.step());
+  rig.expect_idle();
+}
+
+// R18: running requests come first.
+TEST(SchedulerDevice, APromiseThatIsNotTakenInItsStepPinsNoDeviceBlockAnyMore) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  rig.cache_new("abc", 0, 32);
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  rig.step();
+  EXPECT_EQ(rig.device.num_pins(), 0);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  EXPECT_EQ(rig.device.num_pins(), 0) << "what kept it waiting may have been our own pins";
+  rig.step();
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  EXPECT_EQ(rig.device.num_pins(), 1);
+  rig.step();
+  // Taken later: looked up again, and loaded from where the blocks are now.
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  const StepMetadata step = rig.step();
+  EXPECT_EQ(blocks_of_group(step, 0, Direction::kDeviceCopy), 1);
+  rig.answer_all(step);
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kOk});
+}
+
+TEST(SchedulerDevice, ALoadWhoseDeviceBlockWasHandedOutMeanwhileFailsAtOnce) {
+  CasesRig rig({.groups = {full(16)}}, {}, 64, 2);
+  const BlockId cached = rig.cache_new("a", 0, 16);
+  rig.add(2, "a", 17);
+  ASSERT_EQ(rig.hit(2, 17), 16);
+  rig.step();
+  while (rig.device.take() != cached) {
+  }
+  rig.tables[2] = {{BlockId{1}, BlockId{2}}};
+  ASSERT_EQ(rig.tell(2, 16), Status());
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kUnavailable});
+  EXPECT_EQ(rig.hit(2, 17), 0);
+  EXPECT_EQ(rig.device.num_pins(), 0);
+}
+
+TEST(SchedulerDevice, PinsOfTheDeviceNeverTakeTheRoomOfTheLoad) {
+  CasesRig rig({.groups = {full(16)}}, {}, 64, 3);
+  rig.store(1, "ab", 32);
+  rig.cache_new("ab", 0, 16);
+  rig.cache_new("ab", 0, 32);
+  rig.add(2, "ab", 33);
+  ASSERT_EQ(rig.hit(2, 33), 32) << "from the host alone: two pinned and two to be filled are more than three";
+  EXPECT_EQ(rig.device.num_pins(), 0);
+}
+
+TEST(SchedulerDevice, AfterAFailedDeviceCopyTheRequestLoadsFromTheHost) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "ab", 32);
+  rig.cache_new("ab", 0, 32);
+  rig.add(2, "ab", 33);
+  ASSERT_EQ(rig.hit(2, 33), 32);
+  ASSERT_EQ(rig.admit(2, 33, 32), Status());
+  const StepMetadata step = rig.step();
+  for (const StepJob& job : step.jobs) {
+    rig.answer(step, job, job.direction == Direction::kDeviceCopy ? StatusCode::kDeviceError : StatusCode::kOk);
+  }
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kDeviceError});
+  ASSERT_EQ(rig.hit(2, 33), 32);
+  ASSERT_EQ(rig.admit(2, 33, 32), Status());
+  const StepMetadata again = rig.step();
+  EXPECT_EQ(blocks_of_group(again, 0, Direction::kLoad), 2);
+  EXPECT_EQ(blocks_of_group(again, 0, Direction::kDeviceCopy), 0);
+}
+
+TEST(SchedulerDevice, AnEngineMayTakeFewerTokensThanItWasOffered) {
+  CasesRig rig({.groups = {full(16), window(16, 17)}});
+  rig.store(1, "abcd", 64);
+  rig.add(2, "abcd", 65);
+  ASSERT_EQ(rig.hit(2, 65), 64);
+  ASSERT_EQ(rig.admit(2, 65, 32), Status());
+  const StepMetadata step = rig.step();
+  EXPECT_EQ(blocks_of_group(step, 0, Direction::kLoad), 2);
+  EXPECT_EQ(blocks_of_group(step, 1, Direction::kLoad), 1) << "the window at 32";
+  rig.answer_all(step);
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kOk});
+}
+
+TEST(SchedulerDevice, ALoadToABoundaryWithoutItsStateFailsAndSchedulerBlocksAreOfferedThen) {
+  CasesRig rig({.groups = {full(32), mamba(32)}, .hash_block_tokens = 16});
+  ASSERT_TRUE(rig.connector->geometry().fine_hits());
+  rig.store(1, "abcdef", 96, 1, {64, 80});
+  rig.add(2, "abcdef", 97);
+  ASSERT_EQ(rig.hit(2, 97), 80);
+  ASSERT_EQ(rig.admit(2, 97, 48), Status());
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kUnavailable}) << "no state at 48";
+  ASSERT_EQ(rig.hit(2, 97), 64);
+  ASSERT_EQ(rig.admit(2, 97, 32), Status());
+  EXPECT_EQ(outcomes_of(rig), std::vector{StatusCode::kUnavailable}) << "nor at 32";
+  EXPECT_EQ(rig.hit(2, 97), 0) << "this cannot go on for ever";
+  rig.expect_idle();
+}
+
+TEST(SchedulerDevice, BehindADeviceHitThatTheEngineHasDamagedNothingIsStored) {
+  const GeometrySpec spec{.groups = {full(32), mamba(32)}, .hash_block_tokens = 16};
+  CasesRig rig(spec, {}, 64, 64, EngineTraits{.damages_fine_hits = true});
+  rig.add(1, "abcdef", 96);
+  ASSERT_EQ(rig.admit(1, 96), Status());
+  EXPECT_TRUE(rig.step(1, 16, 96, {rig.hand_off(1, "abcdef", 1, 96)}).jobs.empty())
+      << "a hit of 16 ends inside a block";
+  rig.add(2, "abcdef", 96);
+  ASSERT_EQ(rig.admit(2, 96), Status());
+  EXPECT_FALSE(rig.step(2, 32, 96, {rig.hand_off(2, "abcdef", 1, 96)}).jobs.empty());
+}
+
+// R8: the engine has taken the block back in the same pass.
+TEST(SchedulerDevice, AHandOffOfABlockThatLostItsKeyIsIgnored) {
+  CasesRig rig({.groups = {full(32), mamba(32)}});
+  rig.add(1, "ab", 64);
+  ASSERT_EQ(rig.admit(1, 64), Status());
+  BoundaryHandOff stale = rig.hand_off(1, "ab", 1, 64);
+  rig.device.drop_keys(stale.block);
+  EXPECT_TRUE(rig.step(1, 0, 64, {stale}).jobs.empty());
+  EXPECT_EQ(rig.connector->metrics().ignored_hand_offs, 1);
+}
+
+TEST(SchedulerDevice, AHashListThatShrinksLimitsLookupsAndStores) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abcd", 64);
+  rig.add(2, "abcd", 65);
+  ASSERT_EQ(rig.hit(2, 65), 64);
+  ASSERT_EQ(rig.connector->truncate_block_hashes(RequestId{2}, 2), Status());
+  EXPECT_EQ(rig.hit(2, 65), 32);
+  EXPECT_EQ(rig.connector->truncate_block_hashes(RequestId{2}, 9), Status()) << "more than there are: as it is";
+  EXPECT_EQ(rig.hit(2, 65), 32);
+  EXPECT_EQ(rig.connector->truncate_block_hashes(RequestId{2}, -1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(rig.connector->truncate_block_hashes(RequestId{9}, 1).code(), StatusCode::kNotFound);
+  // Another continuation: its blocks are stored under its own hashes.
+  const auto other = hashes_of("abxy", 4);
+  const std::span<const std::byte> added = std::span(other).subspan(2 * CasesRig::kHashBytes);
+  ASSERT_EQ(rig.connector->append_block_hashes(RequestId{2}, added, CasesRig::kHashBytes), Status());
+  ASSERT_EQ(rig.admit(2, 65), Status());
+  EXPECT_EQ(blocks_of_group(rig.step(2, 0, 64), 0, Direction::kStore), 2);
+}
+
+TEST(SchedulerDevice, LazyNeedsAnEngineThatShowsItsCache) {
+  FakeBlocks blocks;
+  ConnectorOptions options;
+  options.store_mode = StoreMode::kLazy;
+  const auto made = SchedulerConnector::create(resolved({.groups = {full(16)}}), options, 1, blocks);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(made.error().message().find("store_mode is lazy"), std::string::npos) << made.error().message();
+}
+
+TEST(SchedulerDevice, AfterAResetWithBlocksOnTheDeviceNothingOfThemIsTrusted) {
+  ConnectorOptions options;
+  options.store_mode = StoreMode::kLazy;
+  CasesRig rig({.groups = {full(16)}}, options, 64, 8);
+  rig.cache_new("old", 0, 16);
+  EXPECT_TRUE(rig.connector->reset());
+  EXPECT_TRUE(rig.step().jobs.empty()) << "the old block is not saved";
+  rig.add(1, "old", 17);
+  EXPECT_EQ(rig.hit(1, 17), 0) << "nor copied";
+  ASSERT_EQ(rig.admit(1, 17), Status());
+  EXPECT_EQ(blocks_of_group(rig.step(1, 0, 16), 0, Direction::kStore), 1) << "what is computed now is stored at once";
+}
+
+}  // namespace
+}  // namespace hostkv::testing
