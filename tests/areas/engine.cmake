@@ -9,9 +9,5 @@ hostkv_test(NAME engine_property_test LABEL property LIBS ${ENGINE_LIBS} hostkv_
           property/engine/engine_soak_test.cc property/engine/liveness_property_test.cc
           property/engine/failing_copies_property_test.cc property/engine/random_models_soak_test.cc)
 
-# A long run of its own, fewer steps where every access is watched.
 hostkv_test(NAME engine_hybrid_test LABEL property LIBS ${ENGINE_LIBS} hostkv_test_support
   SOURCES property/engine/hybrid_soak_test.cc)
-if(HOSTKV_SANITIZE)
-  target_compile_definitions(engine_hybrid_test PRIVATE HOSTKV_SANITIZED)
-endif()

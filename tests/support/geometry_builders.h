@@ -116,6 +116,15 @@ inline std::uint64_t test_seed() {
 inline std::uint64_t test_rounds(std::uint64_t fallback) {
   return number_from_environment("HOSTKV_TEST_ROUNDS", fallback);
 }
+// Long runs are for builds at full speed; fewer rounds where every access is watched.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+inline constexpr bool kIsWatched = true;
+#else
+inline constexpr bool kIsWatched = false;
+#endif
+inline std::uint64_t test_rounds(std::uint64_t fallback, std::uint64_t watched) {
+  return test_rounds(kIsWatched ? watched : fallback);
+}
 
 }  // namespace hostkv::testing
 

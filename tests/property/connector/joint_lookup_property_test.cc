@@ -48,7 +48,7 @@ TEST(JointLookup, AgreesWithTryingEveryBoundaryOnEveryDealOfTheKeys) {
   std::uint64_t num_cases = 0;
   std::uint64_t num_hits = 0;
   std::uint64_t num_inside_blocks = 0;
-  const std::uint64_t rounds = test_rounds(100'000);
+  const std::uint64_t rounds = test_rounds(100'000, 4'000);
   while (num_cases < rounds) {
     const std::optional<Geometry> geometry = random_joint_geometry(random);
     if (!geometry) {

@@ -187,7 +187,7 @@ TEST(StorePlanner, StoresExactlyWhatALookupWantsOverRandomGeometries) {
   std::uint64_t num_runs = 0;
   std::uint64_t num_hits = 0;
   std::uint64_t num_inside_blocks = 0;
-  const std::uint64_t rounds = test_rounds(50'000);
+  const std::uint64_t rounds = test_rounds(50'000, 4'000);
   for (std::uint64_t round = 0; num_runs < rounds; ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " round " << round);
     const std::optional<Geometry> geometry = random_joint_geometry(random);

@@ -172,16 +172,11 @@ class HybridSoak {
 
 class HybridSoaks : public ::testing::TestWithParam<HybridCase> {};
 
-#ifdef HOSTKV_SANITIZED
-constexpr std::uint64_t kRounds = 3;
-#else
-constexpr std::uint64_t kRounds = 18;
-#endif
 constexpr std::int64_t kStepsARound = 600;
 
 TEST_P(HybridSoaks, HaveNoWrongByteLoseNothingAndHit) {
   const std::uint64_t first_seed = first_test_seed();
-  const std::uint64_t rounds = test_rounds(kRounds);
+  const std::uint64_t rounds = hostkv::testing::test_rounds(18, 3);
   std::int64_t steps = 0;
   std::int64_t device_hits = 0;
   std::int64_t host_hits = 0;

@@ -17,11 +17,8 @@ using hostkv::testing::one_in;
 constexpr std::int64_t kStepsOfAReleaseRun = 200'000;
 constexpr std::int64_t kActionsOfARun = 500;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
-constexpr std::uint64_t kDefaultRuns = 24;
-#else
-constexpr std::uint64_t kDefaultRuns = 500;
-#endif
+constexpr std::uint64_t kRuns = 500;
+constexpr std::uint64_t kWatchedRuns = 24;
 
 class ModelSoak {
  public:
@@ -205,7 +202,7 @@ class ModelSoak {
 
 TEST(RandomModelsSoak, HasNoWrongByteLosesNoBlockAndHits) {
   const std::uint64_t first_seed = first_test_seed();
-  const std::uint64_t runs = test_rounds(kDefaultRuns);
+  const std::uint64_t runs = hostkv::testing::test_rounds(kRuns, kWatchedRuns);
   std::int64_t steps = 0;
   std::int64_t device_hits = 0;
   std::int64_t host_hits = 0;
@@ -220,10 +217,10 @@ TEST(RandomModelsSoak, HasNoWrongByteLosesNoBlockAndHits) {
   RecordProperty("steps", std::to_string(steps));
   RecordProperty("device_hit_tokens", std::to_string(device_hits));
   RecordProperty("host_hit_tokens", std::to_string(host_hits));
-  if (runs < kDefaultRuns) return;
+  if (runs < kWatchedRuns) return;  // a look at single seeds
   EXPECT_GT(device_hits, 0);
   EXPECT_GT(host_hits, 0);
-  if (kDefaultRuns >= 500) {
+  if (runs >= kRuns) {
     EXPECT_GE(steps, kStepsOfAReleaseRun);
   }
 }
