@@ -162,6 +162,7 @@ void EngineImpl::launch_forward() {
     chunks.push_back(ForwardChunk{.request = &request,
                                   .begin_tokens = planned.begin_tokens,
                                   .end_tokens = end,
+                                  .num_accepted = planned.num_accepted,
                                   .check = is_checked(request),
                                   .num_rejected = planned.num_drafts - planned.num_accepted,
                                   .checkpoint_tokens = planned.checkpoint_tokens,

@@ -179,6 +179,8 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int64_t 
   pool_.touch(reused);
   request.tables.assign(geometry_.num_groups(), {});
   request.num_cached_blocks.assign(geometry_.num_groups(), 0);
+  request.state_blocks.clear();
+  request.late_hand_offs.clear();
   request.state_column.assign(geometry_.num_groups(), -1);
   request.running_column.assign(geometry_.num_groups(), -1);
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
@@ -301,8 +303,8 @@ void KvCacheManager::cache_inner_keys(Request& request, std::int64_t end_tokens)
   });
 }
 
-void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens,
-                                  bool keeps_states) {
+void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens) {
+  for (const BoundaryHandOff& late : std::exchange(request.late_hand_offs, {})) hand_offs_.push_back(late);
   if (!caches_blocks_) return;
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     const GroupIndex g{i};
@@ -313,15 +315,44 @@ void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std
     }
     const std::int64_t running = request.running_column[i];
     if (checkpoint_tokens > 0) cache_state(request, g, checkpoint_tokens, running - 1);
-    if (keeps_states && rules_.keeps_state(request, g, end_tokens)) cache_state(request, g, end_tokens, running);
+    if (rules_.keeps_state(request, g, end_tokens)) cache_state(request, g, end_tokens, running);
   }
   if (geometry_.fine_hits()) cache_inner_keys(request, end_tokens);
+}
+
+// Each draft has a block of its own behind the running one; the state goes on from that of the last accepted one.
+void KvCacheManager::settle_states(Request& request, std::int64_t num_accepted) {
+  request.state_column = request.running_column;
+  request.state_blocks.assign(request.tables.size(), kNullBlock);
+  for (std::size_t i = 0; i < request.tables.size(); ++i) {
+    const std::int64_t running = request.running_column[i];
+    if (running >= 0) request.state_blocks[i] = request.tables[i][static_cast<std::size_t>(running + num_accepted)];
+  }
+}
+
+void KvCacheManager::cache_passed_states(Request& request, std::int64_t end_tokens, std::int64_t num_accepted) {
+  if (!caches_blocks_ || num_accepted == 0) return;
+  for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (!is_mamba(geometry_.group(g), MambaMode::kAlign) || !is_cached_group(geometry_, g)) continue;
+    const std::int64_t boundary = (request.running_column[i] + 1) * geometry_.span_tokens(g);
+    const bool is_passed = boundary > end_tokens && boundary <= end_tokens + num_accepted;
+    if (!is_passed || !rules_.keeps_state(request, g, boundary)) continue;
+    const BlockId block = request.tables[i][static_cast<std::size_t>(request.running_column[i])];
+    pool_.insert(key_at(request, g, boundary), block);
+    if (std::ranges::find(request.open_states, boundary) == request.open_states.end()) {
+      request.open_states.push_back(boundary);
+    }
+    request.late_hand_offs.push_back(BoundaryHandOff{request.id, g, block, boundary});
+  }
 }
 
 void KvCacheManager::free(Request& request) {
   pool_.free(std::exchange(request.copied_states, {}));
   request.partial_states.clear();
   request.open_states.clear();
+  request.late_hand_offs.clear();
+  request.state_blocks.clear();
   for (std::vector<BlockId>& table : request.tables) {
     std::reverse(table.begin(), table.end());
     pool_.free(table);

@@ -64,10 +64,12 @@ class KvCacheManager {
   // Blocks for tokens up to `end`; releases what is out of reach of the settled tokens first.
   [[nodiscard]] bool grow(Request& request, const ChunkEnd& end);
   // Makes findable what is complete after end_tokens, and the state exported at `checkpoint_tokens`.
-  void cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens = 0,
-                    bool keeps_states = true);
-  // The forward of the last grow() or admit() has run.
-  static void settle_states(Request& request) { request.state_column = request.running_column; }
+  void cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens = 0);
+  // The forward of the last grow() or admit() has run, and so many drafts behind its known tokens were accepted.
+  static void settle_states(Request& request, std::int64_t num_accepted = 0);
+  // The states at block boundaries that the drafts behind end_tokens passed become findable, handed off by the next
+  // step.
+  void cache_passed_states(Request& request, std::int64_t end_tokens, std::int64_t num_accepted);
   // Tail first.
   void free(Request& request);
 

@@ -26,7 +26,11 @@ void RankForward::run(const ForwardChunk& of_step) {
     if (geometry_.group(g).kind == GroupKind::kScratch) chunk.begin_tokens = chunk.replay_begin_tokens;
     if (geometry_.group(g).kind == GroupKind::kMamba) {
       if (chunk.check) check_state(g, chunk);
-      continue_state(g, chunk);
+      if (is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+        continue_align_state(g, chunk);
+      } else {
+        continue_state(g, chunk);
+      }
     } else {
       if (chunk.check) check_rows(g, chunk);
       write_rows(g, chunk);
@@ -158,9 +162,8 @@ BlockId RankForward::state_block(const ForwardChunk& chunk, GroupIndex g, std::i
   if (has_one_block(group)) return block_at(chunk, g, 0);
   if (!is_mamba(group, MambaMode::kAlign)) return block_at(chunk, g, (tokens - 1) / geometry_.span_tokens(g));
   const Request& request = *chunk.request;
-  const std::int64_t running = request.running_column[g.value()];
-  if (tokens == chunk.begin_tokens) return block_at(chunk, g, request.state_column[g.value()]);
-  return block_at(chunk, g, tokens == chunk.end_tokens ? running : running - 1);
+  if (!request.state_blocks.empty()) return request.state_blocks[g.value()];
+  return block_at(chunk, g, request.state_column[g.value()]);
 }
 
 void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
@@ -183,10 +186,9 @@ void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
   const std::vector<std::uint64_t>& states = chunk.request->states;
   std::int64_t from = chunk.begin_tokens;
   while (from < chunk.end_tokens) {
-    // A dense table gets the state of every block boundary that the chunk passes, an align one that of a checkpoint.
+    // A dense table gets the state of every block boundary that the chunk passes.
     std::int64_t to = chunk.end_tokens;
     if (is_mamba(geometry_.group(g), MambaMode::kAll)) to = std::min(to, (from / span + 1) * span);
-    if (is_mamba(geometry_.group(g), MambaMode::kAlign) && chunk.checkpoint_tokens > from) to = chunk.checkpoint_tokens;
     const BlockId target = state_block(chunk, g, to);
     HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
     const std::uint64_t advance = states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(from)];
@@ -198,12 +200,34 @@ void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
     }
     from = to;
   }
-  // Speculative blocks hold what came to nothing.
-  if (!is_mamba(geometry_.group(g), MambaMode::kAlign)) return;
-  for (std::int64_t i = chunk.request->running_column[g.value()] + 1; i < std::ssize(chunk.request->tables[g.value()]);
-       ++i) {
-    memory_.scrub(g, block_at(chunk, g, i));
+}
+
+// The known tokens lead to the running block, unless an accepted draft passes its end: then to that end. The last
+// accepted draft's state is in that draft's block, those of others come to nothing.
+void RankForward::continue_align_state(GroupIndex g, const ForwardChunk& chunk) {
+  const std::vector<std::uint64_t>& states = chunk.request->states;
+  const std::int64_t running = chunk.request->running_column[g.value()];
+  const auto size_bytes = static_cast<std::size_t>(kStateRows * payload_bytes_);
+  // One of the blocks that are written may be the one that all begin with.
+  std::vector<std::byte> from(size_bytes);
+  if (chunk.begin_tokens > 0) {
+    std::memcpy(from.data(), memory_.state(g, state_block(chunk, g, chunk.begin_tokens)), size_bytes);
   }
+  const auto write = [&](std::int64_t column, std::int64_t to) {
+    const BlockId target = block_at(chunk, g, column);
+    HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
+    const std::uint64_t advance =
+        states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(chunk.begin_tokens)];
+    if (chunk.begin_tokens == 0) return payloads_[g.value()].write_state(memory_.state(g, target), advance);
+    payloads_[g.value()].advance_state(from.data(), memory_.state(g, target), advance);
+  };
+  const std::int64_t columns = std::ssize(chunk.request->tables[g.value()]);
+  for (std::int64_t column = running + 1; column < columns; ++column) memory_.scrub(g, block_at(chunk, g, column));
+  if (chunk.num_accepted > 0) write(running + chunk.num_accepted, chunk.end_tokens);
+  if (chunk.checkpoint_tokens > 0) write(running - 1, chunk.checkpoint_tokens);
+  const std::int64_t known_end = chunk.end_tokens - chunk.num_accepted;
+  const std::int64_t block_end = (running + 1) * geometry_.span_tokens(g);
+  write(running, block_end <= chunk.end_tokens ? block_end : known_end);
 }
 
 // Rejected drafts leave rows behind that the next steps write again; a ring has no room for them.

@@ -18,6 +18,7 @@ struct ForwardChunk {
   const Request* request = nullptr;  // must not change until the step was synchronised
   std::int64_t begin_tokens = 0;
   std::int64_t end_tokens = 0;
+  std::int64_t num_accepted = 0;  // the last of them are accepted drafts
   bool check = true;
   std::int64_t num_rejected = 0;         // drafts behind end_tokens that come to nothing: wrong rows are written
   std::int64_t checkpoint_tokens = 0;    // the state there goes into the column before the running one; 0: no
@@ -65,6 +66,7 @@ class RankForward {
   void write_rows(GroupIndex g, const ForwardChunk& chunk);
   void check_state(GroupIndex g, const ForwardChunk& chunk);
   void continue_state(GroupIndex g, const ForwardChunk& chunk);
+  void continue_align_state(GroupIndex g, const ForwardChunk& chunk);
   void write_rejected(GroupIndex g, const ForwardChunk& chunk);
   [[nodiscard]] BlockId state_block(const ForwardChunk& chunk, GroupIndex g, std::int64_t tokens) const;
   void note_wrong(const ForwardChunk& chunk, GroupIndex g, std::int64_t position, std::int64_t wrong_bytes,

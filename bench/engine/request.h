@@ -8,6 +8,7 @@
 
 #include "bench/engine/engine.h"
 #include "bench/engine/prefix_hash.h"
+#include "hostkv/connector.h"
 #include "hostkv/types.h"
 
 namespace hostkv::bench {
@@ -50,10 +51,11 @@ struct Request {
   // writes; -1: none. Behind the latter lie the speculative blocks.
   std::vector<std::int64_t> state_column;
   std::vector<std::int64_t> running_column;
-  std::vector<PartialState> partial_states;  // to be copied away before the next forward
-  std::vector<std::int64_t> open_states;     // boundaries of states whose attention has no key there yet
-  std::vector<BlockId> copied_states;        // blocks that hold them, owned until the next forward is planned
-  std::int64_t replay_begin_tokens = -1;  // of the first chunk of this admission: scratch is filled from here; -1: no
+  std::vector<BlockId> state_blocks;            // align, [num_groups]: the state after a forward; empty: by its column
+  std::vector<BoundaryHandOff> late_hand_offs;  // of states that accepted drafts passed: for the next step
+  std::vector<PartialState> partial_states;     // to be copied away before the next forward
+  std::vector<std::int64_t> open_states;        // boundaries of states whose attention has no key there yet
+  std::vector<BlockId> copied_states;           // blocks that hold them, owned until the next forward is planned
 
   bool has_run = false;  // the hits of the report stand
   RequestReport report;

@@ -163,9 +163,7 @@ void Scheduler::record_chunk(Request& request, const ChunkPlan& chunk, StepPlan&
   plan.scheduled.push_back(
       ScheduledRequest{request.id, chunk.replay_begin_tokens, chunk.end_tokens - chunk.replay_begin_tokens});
   budget_tokens_ -= chunk.end_tokens - chunk.begin_tokens;
-  // The state behind accepted drafts takes the place of the one at the end of the known tokens.
-  const bool keeps_states = chunk.num_accepted == 0;
-  cache_.cache_blocks(request, chunk.end_tokens, chunk.checkpoint_tokens, keeps_states);
+  cache_.cache_blocks(request, chunk.end_tokens, chunk.checkpoint_tokens);
 }
 
 // Drafts follow the last token of a decode step; how many are right is as good as drawn.

@@ -126,8 +126,7 @@ void Scheduler::advance_to(Request& request, std::int64_t num_tokens) {
 
 Status Scheduler::settle_chunk(Request& request, const ChunkPlan& chunk) {
   const std::int64_t end = chunk.end_tokens + chunk.num_accepted;
-  KvCacheManager::settle_states(request);
-  request.replay_begin_tokens = -1;
+  KvCacheManager::settle_states(request, chunk.num_accepted);
   advance_to(request, end);
   num_computed_tokens_ += end - chunk.begin_tokens;
   if (request.report.num_preemptions == 0) {
@@ -139,6 +138,7 @@ Status Scheduler::settle_chunk(Request& request, const ChunkPlan& chunk) {
     request.tokens.push_back(output_token(request.output_seed, request.num_output_tokens()));
   }
   if (Status status = append_hashes(request, request.hashes.size()); !status.ok()) return status;
+  cache_.cache_passed_states(request, chunk.end_tokens, chunk.num_accepted);
   return request.num_output_tokens() == request.max_new_tokens ? finish(request, false) : Status();
 }
 
@@ -147,7 +147,7 @@ Status Scheduler::finish(Request& request, bool aborted) {
   // The connector may still pin blocks of the request here. States that no step will copy away are handed off now.
   Status status;
   if (connector_ != nullptr) {
-    std::vector<BoundaryHandOff> hand_offs;
+    std::vector<BoundaryHandOff> hand_offs = request.late_hand_offs;
     for (const PartialState& state : request.partial_states) {
       if (state.boundary_tokens != request.num_computed_tokens) continue;
       hand_offs.push_back(BoundaryHandOff{request.id, state.group, state.block, state.boundary_tokens});

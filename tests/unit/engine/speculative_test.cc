@@ -59,5 +59,25 @@ TEST(Speculative, SchedulesKnownTokensAndGoesOnBehindTheAcceptedOnes) {
   EXPECT_EQ(engine->stats().bytes_wrong, 0);
 }
 
+TEST(Speculative, AStateThatAcceptedDraftsPassIsHandedOffAndFound) {
+  EngineConfig config = device_config({full(32), mamba(32)}, 60);
+  config.num_speculative_tokens = 3;
+  const auto engine = make_engine(config);
+  const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(20), .max_new_tokens = 200});
+  ASSERT_TRUE(id);
+  std::vector<std::int32_t> tokens;
+  std::set<std::int64_t> boundaries;
+  while (!engine->idle()) {
+    if (const Request* request = engine->request(*id)) tokens = request->tokens;
+    ASSERT_TRUE(engine->step().ok());
+    for (const BoundaryHandOff& entry : engine->last_plan().hand_offs) boundaries.insert(entry.boundary_tokens);
+  }
+  EXPECT_EQ(boundaries, (std::set<std::int64_t>{32, 64, 96, 128, 160, 192}));
+  engine->take_reports();
+  tokens.resize(193);
+  EXPECT_EQ(run_prompt(*engine, tokens).device_hit_tokens, 192);
+  EXPECT_EQ(engine->stats().bytes_wrong, 0);
+}
+
 }  // namespace
 }  // namespace hostkv::bench::testing
