@@ -64,6 +64,19 @@ inline RequestReport run_prompt(Engine& engine, std::vector<std::int32_t> prompt
   return reports.empty() ? RequestReport{} : reports.back();
 }
 
+// After every step: nothing was lost (R15), and no byte that attention read was wrong.
+inline void expect_sound(const Engine& engine) {
+  const Status conserved = engine.check_conservation();
+  EXPECT_TRUE(conserved.ok()) << conserved.to_string();
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.bytes_wrong, 0);
+  if (stats.first_wrong) {
+    ADD_FAILURE() << "request " << stats.first_wrong->request.value() << " group " << stats.first_wrong->group.value()
+                  << " rank " << stats.first_wrong->rank << " position " << stats.first_wrong->position << ": "
+                  << stats.first_wrong->what;
+  }
+}
+
 // Properties try the seeds from here on, one a round.
 inline std::uint64_t first_test_seed() {
   return hostkv::testing::number_from_environment("HOSTKV_TEST_SEED", 1);

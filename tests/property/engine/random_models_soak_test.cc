@@ -147,13 +147,7 @@ class ModelSoak {
 
   void check() {
     ++num_steps_;
-    const Status conserved = engine_->check_conservation();
-    EXPECT_TRUE(conserved.ok()) << conserved.to_string();
-    const EngineStats stats = engine_->stats();
-    if (!stats.first_wrong) return;
-    ADD_FAILURE() << "request " << stats.first_wrong->request.value() << " group " << stats.first_wrong->group.value()
-                  << " rank " << stats.first_wrong->rank << " position " << stats.first_wrong->position << ": "
-                  << stats.first_wrong->what;
+    expect_sound(*engine_);
   }
 
   void finish() {

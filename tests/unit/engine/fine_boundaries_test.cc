@@ -18,6 +18,13 @@ EngineConfig v8_config() {
   return config;
 }
 
+EngineConfig with_host(EngineConfig config) {
+  config.offload = true;
+  config.settle_copies = true;
+  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 60);
+  return config;
+}
+
 struct Steps {
   std::vector<std::int64_t> ends;
   std::vector<HandOffs> hand_offs;  // of each step
@@ -165,11 +172,7 @@ TEST(FineBoundaries, AReplayFillsRingsAndCountsNothingTwice) {
 }
 
 TEST(FineBoundaries, TheHostHitsWhatTheDeviceHits) {
-  EngineConfig config = v8_config();
-  config.offload = true;
-  config.settle_copies = true;
-  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 60);
-  const auto engine = make_engine(config);
+  const auto engine = make_engine(with_host(v8_config()));
   run_prompt(*engine, make_prompt(160));
   engine->evict_device_cache();
   EXPECT_EQ(run_prompt(*engine, make_prompt(160)).host_hit_tokens, 144);
@@ -179,10 +182,7 @@ TEST(FineBoundaries, TheHostHitsWhatTheDeviceHits) {
 TEST(FineBoundaries, ARequestThatEndsOnItsTailHandsItOffAtItsEnd) {
   EngineConfig config = v8_config();
   config.tail_rule = TailRule::kLastHash;
-  config.offload = true;
-  config.settle_copies = true;
-  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 60);
-  const auto engine = make_engine(config);
+  const auto engine = make_engine(with_host(config));
   run_prompt(*engine, make_prompt(160));
   engine->evict_device_cache();
   EXPECT_EQ(run_prompt(*engine, make_prompt(200)).host_hit_tokens, 160);
@@ -191,11 +191,8 @@ TEST(FineBoundaries, ARequestThatEndsOnItsTailHandsItOffAtItsEnd) {
 
 TEST(FineBoundaries, ALoadOfFewerTokensEndsWhereTheEngineSays) {
   EngineConfig config = device_config({full(16)}, 40);
-  config.offload = true;
-  config.settle_copies = true;
   config.cap_external = [](RequestId, std::int64_t, std::int64_t offered) { return offered / 2; };
-  config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 60);
-  const auto engine = make_engine(config);
+  const auto engine = make_engine(with_host(config));
   run_prompt(*engine, make_prompt(100));
   engine->evict_device_cache();
   EXPECT_EQ(run_prompt(*engine, make_prompt(100)).host_hit_tokens, 48);
