@@ -1,6 +1,7 @@
 #ifndef HOSTKV_CONNECTOR_REQUEST_STATE_H_
 #define HOSTKV_CONNECTOR_REQUEST_STATE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -70,6 +71,14 @@ struct StoreProgress {
   std::int64_t open_boundary_tokens = 0;  // stored, but a draft group's unit behind it was not written yet; 0: none
   std::int64_t verified_tokens = 0;       // stored up to here when it was looked at again, ..
   std::uint64_t verified_evictions = 0;   // .. after so many evictions of the cache
+
+  // What lies behind is to be computed anew, maybe from other tokens.
+  void go_back_to(std::int64_t tokens) {
+    for (std::int64_t* cursor : {&tried_tokens, &stored_tokens, &retry_tokens, &counted_tokens, &verified_tokens}) {
+      *cursor = std::min(*cursor, tokens);
+    }
+    open_boundary_tokens = open_boundary_tokens > tokens ? 0 : open_boundary_tokens;
+  }
 };
 
 // What the scheduler side knows of one live request.

@@ -278,6 +278,11 @@ Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t 
             named(id) + ": num_hashes is " + std::to_string(num_hashes) + "; 0 or more is needed"};
   }
   request->hashes.truncate(num_hashes);
+  const std::int64_t hashed_tokens = request->hashes.hashed_tokens();
+  request->stores.go_back_to(hashed_tokens);
+  if (request->promise && request->promise->boundary_tokens > hashed_tokens) {
+    drop_promise(*request);  // its last tokens are others now
+  }
   return {};
 }
 

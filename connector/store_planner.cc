@@ -204,6 +204,8 @@ StorePlanner::Outcome StorePlanner::try_sets(RequestState& request, std::span<co
     collect(request, boundaries, storable_tokens, 0);
     keep_missing(request, boundaries);
     outcome = reserve_and_commit(request, job);
+    from_start_ = false;  // also where there was none: not again before the chain has doubled
+    mark_verified(progress, storable_tokens);
   }
   if (outcome == Outcome::kNoRoom) {
     collect(request, boundaries, storable_tokens, progress.stored_tokens);
@@ -226,14 +228,17 @@ void StorePlanner::book_no_room(RequestState& request, std::int64_t boundary_tok
 void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens) {
   StoreProgress& progress = request.stores;
   context_.metrics.present_blocks += num_present_;
-  if (progress.stored_tokens == 0 || from_start_) {
-    progress.verified_evictions = context_.cache.num_evictions();
-    progress.verified_tokens = storable_tokens;
-    from_start_ = false;
+  if (progress.stored_tokens == 0) {
+    mark_verified(progress, storable_tokens);
   }
   progress.counted_tokens = std::max(progress.counted_tokens, boundary_tokens);
   progress.stored_tokens = std::max(progress.stored_tokens, boundary_tokens);
   progress.open_boundary_tokens = boundary_tokens + max_drop_tokens_ > storable_tokens ? boundary_tokens : 0;
+}
+
+void StorePlanner::mark_verified(StoreProgress& progress, std::int64_t storable_tokens) const {
+  progress.verified_evictions = context_.cache.num_evictions();
+  progress.verified_tokens = storable_tokens;
 }
 
 // Full attention comes first in a set, so that it is published, and evicted, last.
@@ -347,10 +352,11 @@ void StorePlanner::keep_missing(const RequestState& request, std::span<const std
       continue;
     }
     // Only what stands between the device's own blocks and a load's has no source here, and nobody asks for it.
-    const bool is_left =
-        leaves_to_device_ && candidate.is_kept_by_device &&
-        context_.engine.carries_key(candidate.source, candidate.group, {candidate.engine_hash, hash_size_bytes_});
-    if (candidate.source == kNullBlock || is_left) {
+    if (candidate.source == kNullBlock) {
+      continue;
+    }
+    if (leaves_to_device_ && candidate.is_kept_by_device &&
+        context_.engine.carries_key(candidate.source, candidate.group, {candidate.engine_hash, hash_size_bytes_})) {
       continue;
     }
     num_new_wants_ += is_new ? 1 : 0;

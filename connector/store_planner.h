@@ -90,6 +90,7 @@ class StorePlanner {
   Outcome try_sets(RequestState& request, std::span<const std::int64_t> boundaries, std::int64_t storable_tokens,
                    PlannedJob& job);
   void plan_one(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, PlannedJob& job);
+  void mark_verified(StoreProgress& progress, std::int64_t storable_tokens) const;
   void book_no_room(RequestState& request, std::int64_t boundary_tokens);
   void book_stored(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens);
 

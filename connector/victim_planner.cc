@@ -32,14 +32,15 @@ bool VictimPlanner::is_due() const {
   return can_store_ && !is_in_flight_ && (is_unfinished_ || is_worn);
 }
 
-void VictimPlanner::plan(PlannedJob& job) {
+bool VictimPlanner::begin_step() {
   const std::uint64_t handed_out = context_.engine.num_handed_out();
   most_a_step_ = std::max(most_a_step_, handed_out - std::exchange(last_handed_out_, handed_out));
   horizon_blocks_ = std::max(kLeastHorizonBlocks, kWalksAHorizon * static_cast<std::int64_t>(most_a_step_));
-  if (!is_due()) {
-    return;
-  }
-  walked_handed_out_ = handed_out;
+  return is_due();
+}
+
+void VictimPlanner::plan(PlannedJob& job) {
+  walked_handed_out_ = last_handed_out_;
   walked_free_ = context_.engine.num_free_blocks();
   victims_.clear();
   context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
@@ -107,13 +108,13 @@ void VictimPlanner::save(const CachedBlock& victim, PlannedJob& job) {
   const GroupKind kind = context_.geometry.group(victim.group).kind;
   const StoreWant want{key, context_.class_of_group[victim.group.value()],
                        kind == GroupKind::kFullAttention || kind == GroupKind::kMla};
-  std::vector<EntryId> reserved;
+  reserved_.clear();
   ++context_.metrics.planned_store_blocks;
-  if (!context_.cache.reserve(std::span(&want, 1), kNoChain, reserved)) {
+  if (!context_.cache.reserve(std::span(&want, 1), kNoChain, reserved_)) {
     ++context_.metrics.dropped_full_blocks;
     return;
   }
-  job.blocks.push_back(JobBlock{victim.group, victim.block, reserved.front(), kNullBlock});
+  job.blocks.push_back(JobBlock{victim.group, victim.block, reserved_.front(), kNullBlock});
 }
 
 }  // namespace hostkv

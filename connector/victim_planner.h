@@ -25,7 +25,10 @@ class VictimPlanner {
 
   // There may be something to save: the engine should take a step although it has no request to run.
   [[nodiscard]] bool is_due() const;
-  // Appends what must be saved now. One job at a time is on its way: it ends with give_back().
+  // Once a step. True: plan() is due.
+  bool begin_step();
+  // Appends what must be saved now. REQUIRES: begin_step() said so. One job at a time is on its way: it ends with
+  // give_back().
   void plan(PlannedJob& job);
   // The copies have ended: unpins the blocks of the job. They go back to their places among those that were walked with
   // them and still wait at the head of the queue.
@@ -43,6 +46,7 @@ class VictimPlanner {
   std::int64_t horizon_blocks_ = 0;  // walked at a time
   bool is_unfinished_ = true;        // the last walk could not save all, or there was none
   std::vector<CachedBlock> victims_;
+  std::vector<EntryId> reserved_;
   std::vector<BlockId> order_;  // of the last walk
   bool is_in_flight_ = false;
 };

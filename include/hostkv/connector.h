@@ -191,8 +191,8 @@ class SchedulerConnector {
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
   virtual Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) = 0;
 
-  // Keeps the first `num_hashes` and forgets the others: a session that went back. More than there are: nothing
-  // changes.
+  // Keeps the first `num_hashes` and forgets the others: a session that went back. A promise that reaches behind them
+  // is dropped. More than there are: nothing changes. kInvalidArgument: num_hashes < 0.
   virtual Status truncate_block_hashes(RequestId id, std::int64_t num_hashes) = 0;
 
   // The longest boundary behind the local (device) hit for which every group can be assembled from the host and from

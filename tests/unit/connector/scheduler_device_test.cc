@@ -179,6 +179,32 @@ TEST(SchedulerDevice, AHashListThatShrinksLimitsLookupsAndStores) {
   EXPECT_EQ(blocks_of_group(rig.step(2, 0, 64), 0, Direction::kStore), 2);
 }
 
+// The session goes back while its request runs: what it computes from there on is stored under its own hashes.
+TEST(SchedulerDevice, WhatAShrunkenRequestComputesAnewIsStored) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.add(1, "abcd", 64);
+  ASSERT_EQ(rig.admit(1, 64), Status());
+  rig.answer_all(rig.step(1, 0, 64));
+  ASSERT_EQ(rig.connector->truncate_block_hashes(RequestId{1}, 2), Status());
+  const auto other = hashes_of("abxy", 4);
+  const std::span<const std::byte> added = std::span(other).subspan(2 * CasesRig::kHashBytes);
+  ASSERT_EQ(rig.connector->append_block_hashes(RequestId{1}, added, CasesRig::kHashBytes), Status());
+  rig.answer_all(rig.step(1, 32, 64));
+  rig.add(2, "abxy", 65);
+  EXPECT_EQ(rig.hit(2, 65), 64);
+}
+
+// A load of the old tokens would be a wrong hit.
+TEST(SchedulerDevice, APromiseBehindTheShrunkenHashesIsDropped) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abcd", 64);
+  rig.add(2, "abcd", 65);
+  ASSERT_EQ(rig.hit(2, 65), 64);
+  ASSERT_EQ(rig.connector->truncate_block_hashes(RequestId{2}, 2), Status());
+  EXPECT_EQ(rig.connector->metrics().pinned_slots, 0);
+  EXPECT_EQ(rig.admit(2, 65, 64).code(), StatusCode::kInvalidArgument);
+}
+
 TEST(SchedulerDevice, LazyNeedsAnEngineThatShowsItsCache) {
   FakeBlocks blocks;
   ConnectorOptions options;
