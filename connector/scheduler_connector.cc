@@ -345,7 +345,7 @@ bool SchedulerConnectorImpl::engine_is_clean() {
   }
   std::vector<CachedBlock> cached;
   engine_.next_victims(static_cast<std::size_t>(std::max<std::int64_t>(0, engine_.num_free_blocks())), cached);
-  return cached.empty();
+  return std::ranges::all_of(cached, [](const CachedBlock& block) { return block.hash.empty(); });
 }
 
 // What the device holds may be copied, and left to it, only while all of it is of this epoch.

@@ -10,7 +10,7 @@
 namespace hostkv {
 namespace {
 
-constexpr std::int64_t kLeastHorizonBlocks = 256;
+constexpr std::int64_t kLeastHorizonBlocks = 16;  // before the first steps have shown what a step takes
 constexpr std::int64_t kWalksAHorizon = 4;
 constexpr std::uint32_t kNoChain = 0;
 
@@ -42,43 +42,90 @@ bool VictimPlanner::begin_step() {
 void VictimPlanner::plan(PlannedJob& job) {
   walked_handed_out_ = last_handed_out_;
   walked_free_ = context_.engine.num_free_blocks();
-  victims_.clear();
-  context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
-  const std::size_t most_pins = static_cast<std::size_t>(std::max<std::int64_t>(1, walked_free_ / 2));
-  is_unfinished_ = false;
-  order_.clear();
-  for (const CachedBlock& victim : victims_) {
-    if (order_.empty() || order_.back() != victim.block) {  // a block may have several keys
-      order_.push_back(victim.block);
-    }
-  }
-  for (const CachedBlock& victim : victims_) {
-    if (job.blocks.size() >= most_pins) {
-      is_unfinished_ = true;
-      break;
-    }
-    save(victim, job);
-  }
+  walk();
+  // What is being copied is not free: the engine takes the next blocks instead. So the ones that its next step may take
+  // stay where they are until those behind them are saved.
+  const std::size_t next_step = std::min(order_.size(), static_cast<std::size_t>(most_a_step_));
+  const bool all_behind = save_range(next_step, order_.size(), job);
+  const bool saved_behind = !job.blocks.empty();
+  is_unfinished_ = saved_behind || !save_range(0, next_step, job) || !all_behind;
   // The engine drops a chain's end first: what it drops last is published last, and leaves the host last.
   std::ranges::reverse(job.blocks);
-  for (std::size_t i = 0; i < job.blocks.size(); ++i) {
-    job.set_ends.push_back(static_cast<std::uint32_t>(i + 1));
-  }
   std::vector<BlockId> pinned;
   for (const JobBlock& block : job.blocks) {
     pinned.push_back(block.block);
+    job.set_ends.push_back(static_cast<std::uint32_t>(pinned.size()));
   }
   context_.engine.pin(pinned);
   is_in_flight_ = !pinned.empty();
 }
 
+// Who waits now; what was saved before and waits still is remembered, what has left is not.
+void VictimPlanner::walk() {
+  cached_.clear();
+  context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), cached_);
+  order_.clear();
+  victims_.clear();
+  std::unordered_set<std::uint64_t> still_saved;
+  for (const CachedBlock& cached : cached_) {
+    if (order_.empty() || order_.back() != cached.block) {  // a block may have several keys
+      order_.push_back(cached.block);
+    }
+    const bool knows_it = cached.group.value() < context_.geometry.num_groups() &&
+                          context_.geometry.offloadable(cached.group) && !cached.hash.empty() &&
+                          cached.hash.size() <= kMaxHashSizeBytes && cached.block != kNullBlock;
+    if (!knows_it) {
+      continue;
+    }
+    const OffloadKey key = make_offload_key(cached.hash, cached.group, context_.namespace_fingerprint);
+    const std::uint64_t stay = hash_of(key) ^ (std::uint64_t{cached.block.value()} * 0x9E3779B97F4A7C15ULL);
+    victims_.push_back(Victim{key, stay, cached.block, cached.group, order_.size() - 1});
+    if (saved_.contains(stay)) {
+      still_saved.insert(stay);
+    }
+  }
+  saved_ = std::move(still_saved);
+}
+
+// Victims whose places in the order are [first, end). False: more than half of the free blocks would be pinned.
+bool VictimPlanner::save_range(std::size_t first, std::size_t end, PlannedJob& job) {
+  const auto most_pins = static_cast<std::size_t>(std::max<std::int64_t>(1, walked_free_ / 2));
+  for (const Victim& victim : victims_) {
+    if (victim.place < first || victim.place >= end || saved_.contains(victim.stay)) {
+      continue;
+    }
+    if (job.blocks.size() >= most_pins) {
+      return false;
+    }
+    save(victim, job);
+  }
+  return true;
+}
+
+void VictimPlanner::save(const Victim& victim, PlannedJob& job) {
+  if (context_.cache.find(victim.key, hash_of(victim.key)) != kNoEntry) {
+    return;
+  }
+  const GroupKind kind = context_.geometry.group(victim.group).kind;
+  const StoreWant want{victim.key, context_.class_of_group[victim.group.value()],
+                       kind == GroupKind::kFullAttention || kind == GroupKind::kMla};
+  reserved_.clear();
+  ++context_.metrics.planned_store_blocks;
+  if (!context_.cache.reserve(std::span(&want, 1), kNoChain, reserved_)) {
+    ++context_.metrics.dropped_full_blocks;
+    return;
+  }
+  saved_.insert(victim.stay);
+  job.blocks.push_back(JobBlock{victim.group, victim.block, reserved_.front(), kNullBlock});
+}
+
 void VictimPlanner::give_back(std::span<const BlockId> blocks) {
   is_in_flight_ = false;
-  victims_.clear();
-  context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), victims_);
+  cached_.clear();
+  context_.engine.next_victims(static_cast<std::size_t>(horizon_blocks_), cached_);
   std::unordered_set<BlockId> waiting;
-  for (const CachedBlock& victim : victims_) {
-    waiting.insert(victim.block);
+  for (const CachedBlock& cached : cached_) {
+    waiting.insert(cached.block);
   }
   const std::unordered_multiset<BlockId> returning(blocks.begin(), blocks.end());
   std::vector<BlockId> pinned;
@@ -92,29 +139,6 @@ void VictimPlanner::give_back(std::span<const BlockId> blocks) {
   }
   context_.engine.pin(pinned);
   context_.engine.unpin_to_front(in_order);
-}
-
-void VictimPlanner::save(const CachedBlock& victim, PlannedJob& job) {
-  const bool knows_it = victim.group.value() < context_.geometry.num_groups() &&
-                        context_.geometry.offloadable(victim.group) && !victim.hash.empty() &&
-                        victim.hash.size() <= kMaxHashSizeBytes && victim.block != kNullBlock;
-  if (!knows_it) {
-    return;
-  }
-  const OffloadKey key = make_offload_key(victim.hash, victim.group, context_.namespace_fingerprint);
-  if (context_.cache.find(key, hash_of(key)) != kNoEntry) {
-    return;
-  }
-  const GroupKind kind = context_.geometry.group(victim.group).kind;
-  const StoreWant want{key, context_.class_of_group[victim.group.value()],
-                       kind == GroupKind::kFullAttention || kind == GroupKind::kMla};
-  reserved_.clear();
-  ++context_.metrics.planned_store_blocks;
-  if (!context_.cache.reserve(std::span(&want, 1), kNoChain, reserved_)) {
-    ++context_.metrics.dropped_full_blocks;
-    return;
-  }
-  job.blocks.push_back(JobBlock{victim.group, victim.block, reserved_.front(), kNullBlock});
 }
 
 }  // namespace hostkv

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "connector/job_table.h"
@@ -12,10 +13,11 @@ namespace hostkv {
 
 // Lazy stores: what the device is about to drop goes to the host first.
 //
-// The head of the engine's free queue is walked when the engine has handed out a part of what was walked before, so
-// that the walk costs a constant number of looks a handed-out block. What is neither stored nor on the way is planned,
-// each block a set of its own: its chain is held together by device and host as a whole. At most half of the free
-// blocks are pinned at a time.
+// The head of the engine's free queue is walked, as far as four of its biggest steps so far would take, when a quarter
+// of that was taken: a constant number of looks a handed-out block. What is neither stored nor on the way is planned,
+// each block a set of its own: its chain is held together by device and host as a whole. The engine's order of eviction
+// stays as it is: the blocks that its next step may take are copied last, at most half of the free ones are pinned at a
+// time, and all go back to their places. A block is saved once while it waits.
 //
 // Thread-safety: one thread. Ownership: borrows everything; keeps scratch memory. Failure: none; what finds no slot is
 // counted as dropped, once a walk.
@@ -35,20 +37,34 @@ class VictimPlanner {
   void give_back(std::span<const BlockId> blocks);
 
  private:
-  void save(const CachedBlock& victim, PlannedJob& job);
+  // One key of a block that waits.
+  struct Victim {
+    OffloadKey key;
+    std::uint64_t stay = 0;  // names block and key together
+    BlockId block;
+    GroupIndex group;
+    std::size_t place = 0;  // in order_
+  };
+
+  void walk();
+  [[nodiscard]] bool save_range(std::size_t first, std::size_t end, PlannedJob& job);
+  void save(const Victim& victim, PlannedJob& job);
 
   StorePlanner::Context context_;
   bool can_store_;
-  std::uint64_t last_handed_out_ = 0;    // at the last call
+  std::uint64_t last_handed_out_ = 0;    // at the last step
   std::uint64_t walked_handed_out_ = 0;  // at the last walk
   std::int64_t walked_free_ = 0;
-  std::uint64_t most_a_step_ = 0;    // blocks handed out between two calls, at most
+  std::uint64_t most_a_step_ = 0;    // blocks handed out between two steps, at most
   std::int64_t horizon_blocks_ = 0;  // walked at a time
   bool is_unfinished_ = true;        // the last walk could not save all, or there was none
-  std::vector<CachedBlock> victims_;
-  std::vector<EntryId> reserved_;
-  std::vector<BlockId> order_;  // of the last walk
   bool is_in_flight_ = false;
+  std::unordered_set<std::uint64_t> saved_;  // stays
+  // Of the last walk.
+  std::vector<CachedBlock> cached_;
+  std::vector<Victim> victims_;
+  std::vector<BlockId> order_;
+  std::vector<EntryId> reserved_;
 };
 
 }  // namespace hostkv

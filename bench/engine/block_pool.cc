@@ -66,10 +66,11 @@ void BlockPool::unpin_to_front(std::span<const BlockId> blocks) {
 }
 
 void BlockPool::visit_victims(std::size_t max_blocks,
-                              const std::function<void(BlockId, const CacheKey&)>& visit) const {
+                              const std::function<void(BlockId, const CacheKey*)>& visit) const {
   std::uint32_t b = blocks_[0].next_free;
   for (std::size_t i = 0; i < max_blocks && b != 0; ++i, b = blocks_[b].next_free) {
-    for (const CacheKey& key : blocks_[b].keys) visit(BlockId{b}, key);
+    for (const CacheKey& key : blocks_[b].keys) visit(BlockId{b}, &key);
+    if (blocks_[b].keys.empty()) visit(BlockId{b}, nullptr);
   }
 }
 

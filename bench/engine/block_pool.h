@@ -43,8 +43,8 @@ class BlockPool {
   // As unpin(), but blocks without a reference go to the head of the queue in the order of the list.
   void unpin_to_front(std::span<const BlockId> blocks);
   [[nodiscard]] std::uint64_t num_handed_out() const { return num_handed_out_; }
-  // Every key of the first `max_blocks` blocks of the queue, the next victim first.
-  void visit_victims(std::size_t max_blocks, const std::function<void(BlockId, const CacheKey&)>& visit) const;
+  // The first `max_blocks` blocks of the queue, the next victim first, with each key; null: it has none.
+  void visit_victims(std::size_t max_blocks, const std::function<void(BlockId, const CacheKey*)>& visit) const;
 
   [[nodiscard]] std::optional<BlockId> find(const CacheKey& key) const;
   // Several blocks may carry the same key. The key of a whole block takes the place of all keys inside it.

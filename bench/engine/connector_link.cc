@@ -46,8 +46,9 @@ bool ConnectorBlocks::carries_key(BlockId block, GroupIndex group, std::span<con
 }
 
 void ConnectorBlocks::next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
-  pool_.visit_victims(max_blocks, [&](BlockId block, const CacheKey& key) {
-    victims.push_back(CachedBlock{block, key.group, std::as_bytes(std::span(&key.hash, 1))});
+  pool_.visit_victims(max_blocks, [&](BlockId block, const CacheKey* key) {
+    victims.push_back(key == nullptr ? CachedBlock{block, GroupIndex{}, {}}
+                                     : CachedBlock{block, key->group, std::as_bytes(std::span(&key->hash, 1))});
   });
 }
 

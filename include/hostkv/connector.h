@@ -42,11 +42,11 @@ namespace hostkv {
 // The block table of one group of one request, by block index. Null blocks stand for what is not needed any more.
 using GroupTable = std::span<const BlockId>;
 
-// A block that the engine's own prefix cache keeps under a key.
+// A block of the engine, and a key under which its own prefix cache keeps it.
 struct CachedBlock {
   BlockId block;
   GroupIndex group;
-  std::span<const std::byte> hash;  // the prefix hash of the key; stays until the engine is asked again
+  std::span<const std::byte> hash;  // the prefix hash of the key, empty: none; stays until the engine is asked again
 };
 
 // What the connector asks of the engine's block pool. The engine implements it; called only from inside
@@ -79,7 +79,8 @@ class EngineBlocks {
   [[nodiscard]] virtual std::int64_t num_free_blocks() const;
   // Blocks handed out since the engine began.
   [[nodiscard]] virtual std::uint64_t num_handed_out() const;
-  // Appends every key of the cached blocks among the first `max_blocks` of the free queue, the next victim first.
+  // Appends the first `max_blocks` blocks of the free queue, the next victim first: one entry a key, one with an empty
+  // hash for a block without a key. Asked when the walked part has been used up, and when saved blocks go back.
   virtual void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims);
   // As unpin(), but a block of no owner goes back to the front of the free queue, the first of the list foremost: a
   // copy of what the engine is about to drop must not make it the last to be dropped.

@@ -102,6 +102,9 @@ class CacheBlocks final : public EngineBlocks {
         const auto& [group, hash] = at->second[k];
         victims.push_back({free_[i], GroupIndex{group}, std::as_bytes(std::span(hash))});
       }
+      if (at == keys_.end()) {
+        victims.push_back({free_[i], GroupIndex{}, {}});
+      }
     }
   }
 
