@@ -194,8 +194,9 @@ class Parser {
   }
 
   static Status stands_before(const std::string& what, const std::string& option) {
-    return Status(StatusCode::kInvalidArgument,
-                  "option " + option + " stands before the " + what + "; allowed: hostkv COMMAND [options]");
+    return Status(StatusCode::kInvalidArgument, "option " + option + " stands before the " + what +
+                                                    "; allowed: hostkv COMMAND " + (what == "command" ? "" : "NAME ") +
+                                                    "[options]");
   }
 
   Status no_command(const CLI::App& app, const std::vector<std::string>& extras) {

@@ -131,10 +131,16 @@ bool found_wrong(const ReplayResult& result) {
   return result.bytes_wrong > 0;
 }
 
-std::string cell_name(const LabelledCell& labelled) {
+std::string cell_name(const LabelledCell& labelled, bool with_mode) {
   const ReplayCell& cell = labelled.cell;
   return labelled.model + ", dcp " + std::to_string(cell.geometry.parallel.dcp) + ", device " +
-         with_commas(cell.device_blocks) + ", host " + with_commas(cell.host_blocks);
+         with_commas(cell.device_blocks) + ", host " + with_commas(cell.host_blocks) +
+         (with_mode ? ", " + std::string(store_mode_name(cell.connector.store_mode)) : "");
+}
+
+// Rows of one mode need no name of it.
+bool has_several_modes(const ReplayPlan& plan) {
+  return plan.modes.size() > 1;
 }
 
 // Each size once: "384/3,072".
@@ -146,10 +152,12 @@ std::string block_tokens_text(const ReplayCell& cell) {
   return text;
 }
 
-std::vector<std::string> hits_row(const LabelledCell& labelled, const ReplayResult& r, bool with_block) {
+std::vector<std::string> hits_row(const LabelledCell& labelled, const ReplayResult& r, bool with_block,
+                                  bool with_mode) {
   const ReplayCell& cell = labelled.cell;
   std::vector<std::string> row = {labelled.model, std::to_string(cell.geometry.parallel.dcp),
                                   std::to_string(cell.geometry.parallel.interleave_tokens)};
+  if (with_mode) row.emplace_back(store_mode_name(cell.connector.store_mode));
   if (with_block) row.push_back(block_tokens_text(cell));
   row.insert(row.end(), {with_commas(cell.device_blocks), with_commas(cell.host_blocks), fixed(r.device_hit_rate(), 4),
                          fixed(r.host_hit_rate(), 4), fixed(r.device_hit_rate() + r.host_hit_rate(), 4),
@@ -164,11 +172,14 @@ void write_hits(std::ostream& out, const ReplayPlan& plan, const std::vector<Rep
   const bool with_block = std::ranges::any_of(
       plan.cells, [&](const LabelledCell& labelled) { return block_tokens_text(labelled.cell) != first; });
   std::vector<std::string> header = {"model", "dcp", "interleave"};
+  if (has_several_modes(plan)) header.emplace_back("mode");
   if (with_block) header.emplace_back("block tokens");
   header.insert(header.end(), {"device blocks", "host blocks", "device hit", "host hit", "total", "infinite", "stored",
                                "loaded", "bytes checked", "wrong", "seconds"});
   Table table(std::move(header), 1);
-  for (std::size_t i = 0; i < results.size(); ++i) table.add(hits_row(plan.cells[i], results[i], with_block));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    table.add(hits_row(plan.cells[i], results[i], with_block, has_several_modes(plan)));
+  }
   table.write(out);
 }
 
@@ -177,7 +188,7 @@ void write_ledgers(std::ostream& out, const ReplayPlan& plan, const std::vector<
   for (const auto& [name, field] : kLedgerFields) header.emplace_back(name);
   Table table(std::move(header), 1);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    std::vector<std::string> row = {cell_name(plan.cells[i])};
+    std::vector<std::string> row = {cell_name(plan.cells[i], has_several_modes(plan))};
     const auto total = static_cast<double>(std::max<std::int64_t>(results[i].prompt_tokens, 1));
     for (const auto& [name, field] : kLedgerFields) {
       row.push_back(fixed(100.0 * static_cast<double>(results[i].ledger.*field) / total, 2));
@@ -201,7 +212,8 @@ void write_table(std::ostream& out, const ReplayPlan& plan, const std::vector<Re
   write_ledgers(out, plan, results);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!results[i].first_wrong) continue;
-    out << cell_name(plan.cells[i]) << ": wrong byte: " << wrong_text(*results[i].first_wrong) << '\n';
+    out << cell_name(plan.cells[i], has_several_modes(plan)) << ": wrong byte: " << wrong_text(*results[i].first_wrong)
+        << '\n';
   }
 }
 
@@ -222,7 +234,7 @@ class CellRunner {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (!results_[i]) {
         const Status& status = results_[i].error();
-        return error(status.code(), cell_name(plan_.cells[i]) + ": " + status.message());
+        return error(status.code(), cell_name(plan_.cells[i], has_several_modes(plan_)) + ": " + status.message());
       }
       results.push_back(*std::move(results_[i]));
     }
