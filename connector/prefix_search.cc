@@ -4,7 +4,6 @@
 #include <array>
 #include <optional>
 
-#include "base/check.h"
 #include "connector/working_geometry.h"
 
 namespace hostkv {
@@ -203,16 +202,6 @@ std::int64_t PrefixSearch::next_state(const Query& query, GroupIndex group, std:
   return query.num_local_tokens;
 }
 
-void PrefixSearch::append_needed(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
-                                 std::vector<PromisedBlock>& blocks) {
-  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
-    if (geometry_.offloadable(GroupIndex{g})) {
-      const bool found = append_group(hashes, GroupIndex{g}, num_local_tokens, boundary_tokens, blocks);
-      HOSTKV_CHECK(found, "R20: what a lookup saw covers what a load needs");
-    }
-  }
-}
-
 bool PrefixSearch::assemble(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
                             std::vector<PromisedBlock>& blocks) {
   if (!can_search_) {
@@ -222,6 +211,28 @@ bool PrefixSearch::assemble(const HashChain& hashes, std::int64_t num_local_toke
   for (FullRun& run : full_runs_) {
     measure_run(query, run);
   }
+  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
+    if (geometry_.offloadable(GroupIndex{g}) && geometry_.drops_unit(GroupIndex{g}) &&
+        !has_dropped_unit(hashes, GroupIndex{g}, boundary_tokens)) {
+      return false;
+    }
+  }
+  return append_needed(hashes, num_local_tokens, boundary_tokens, blocks);
+}
+
+// What a lookup at the boundary would see of the unit that it drops.
+bool PrefixSearch::has_dropped_unit(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens) {
+  const std::optional<LookupNeed> need = geometry_.lookup_need(group, boundary_tokens);
+  if (!need) {
+    return false;
+  }
+  const auto run = std::ranges::find(full_runs_, group, &FullRun::group);
+  return run != full_runs_.end() ? run->tail_tokens >= need->tail_boundary_tokens
+                                 : !find(hashes, group, need->tail_boundary_tokens).nowhere();
+}
+
+bool PrefixSearch::append_needed(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
+                                 std::vector<PromisedBlock>& blocks) {
   const std::size_t before = blocks.size();
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
     if (geometry_.offloadable(GroupIndex{g}) &&

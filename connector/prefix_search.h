@@ -46,13 +46,13 @@ class PrefixSearch {
 
   // What the load to `boundary_tokens` copies: the blocks that each group needs there and the request does not have
   // yet, from the device where it has them. REQUIRES: the boundary is the answer of longest_boundary, nothing changed
-  // in between.
-  void append_needed(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
-                     std::vector<PromisedBlock>& blocks);
+  // in between. False: the engine tells another thing of its cache than a moment ago; `blocks` is as it was.
+  [[nodiscard]] bool append_needed(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
+                                   std::vector<PromisedBlock>& blocks);
   // The same for a boundary of the engine's choice, also one between two alignments. False: some block is nowhere;
   // `blocks` is as it was.
-  bool assemble(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
-                std::vector<PromisedBlock>& blocks);
+  [[nodiscard]] bool assemble(const HashChain& hashes, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
+                              std::vector<PromisedBlock>& blocks);
 
   // [num_groups]: tokens by which each group shortened the last answer, measured from where attention over all tokens
   // got to.
@@ -91,6 +91,7 @@ class PrefixSearch {
   // The boundary itself where the group has all that it needs there; else a smaller one worth a try.
   std::int64_t next_candidate(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
   std::int64_t next_state(const Query& query, GroupIndex group, std::int64_t boundary_tokens);
+  [[nodiscard]] bool has_dropped_unit(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens);
   void append_run(const HashChain& hashes, const FullRun& run, BlockIndexRange range, std::int64_t boundary_tokens,
                   std::vector<PromisedBlock>& blocks);
   [[nodiscard]] BlockId find_last_on_device(const HashChain& hashes, GroupIndex group, std::int64_t boundary_tokens);

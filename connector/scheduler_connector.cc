@@ -343,6 +343,9 @@ bool SchedulerConnectorImpl::engine_is_clean() {
   if (owns_blocks || !engine_.shows_cache()) {
     return !owns_blocks;
   }
+  if (!jobs_.empty()) {
+    return false;  // the blocks that they pin are in no queue now, and come back with their keys
+  }
   std::vector<CachedBlock> cached;
   engine_.next_victims(static_cast<std::size_t>(std::max<std::int64_t>(0, engine_.num_free_blocks())), cached);
   return std::ranges::all_of(cached, [](const CachedBlock& block) { return block.hash.empty(); });

@@ -98,6 +98,8 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void release_untaken_device_blocks();
   [[nodiscard]] Status check_targets(const RequestState& request, std::span<const GroupTable> tables,
                                      std::span<const PromisedBlock> blocks) const;
+  [[nodiscard]] Status check_copies(const RequestState& request, std::span<const GroupTable> tables,
+                                    std::span<const PromisedBlock> blocks) const;
   void begin_admission(RequestState& request);
   void plan_load(RequestState& request, std::span<const GroupTable> tables);
   void end_load_at_once(RequestState& request, StatusCode status);

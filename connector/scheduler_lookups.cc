@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "connector/scheduler_connector.h"
@@ -25,8 +26,11 @@ Status unknown_request(RequestId id) {
 Status SchedulerConnectorImpl::check_lookup(const RequestState& request, std::int64_t num_tokens,
                                             std::int64_t num_local_tokens) const {
   const std::int64_t alignment = geometry_.hit_alignment_tokens();
-  if (num_tokens < 1 || num_tokens > kMaxTokens || num_local_tokens < 0 || num_local_tokens > num_tokens ||
-      num_local_tokens % alignment != 0) {
+  if (num_tokens < 1 || num_tokens > kMaxTokens) {
+    return {StatusCode::kInvalidArgument,
+            named(request.id) + ": num_tokens is " + std::to_string(num_tokens) + "; 1 .. 2^40 are allowed"};
+  }
+  if (num_local_tokens < 0 || num_local_tokens > num_tokens || num_local_tokens % alignment != 0) {
     return {StatusCode::kInvalidArgument, named(request.id) + ": " + std::to_string(num_local_tokens) +
                                               " local tokens of " + std::to_string(num_tokens) + "; a multiple of " +
                                               std::to_string(alignment) +
@@ -87,7 +91,10 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     }
     std::vector<PromisedBlock> blocks = std::exchange(spare_blocks_, {});
     blocks.clear();
-    search.append_needed(request.hashes, num_local_tokens, answer.boundary_tokens, blocks);
+    if (!search.append_needed(request.hashes, num_local_tokens, answer.boundary_tokens, blocks)) {
+      spare_blocks_ = std::move(blocks);
+      continue;
+    }
     make_promise(request, num_local_tokens, answer.boundary_tokens, std::move(blocks));
     // The blocks of the device that it pins must fit beside those that the load will fill.
     if (request.promise->num_device_blocks == 0 || engine_.num_free_blocks() >= std::ssize(request.promise->blocks)) {
@@ -276,6 +283,30 @@ Status SchedulerConnectorImpl::check_targets(const RequestState& request, std::s
       return {StatusCode::kInvalidArgument, named(request.id) + ": " + geometry_.group_label(block.group) +
                                                 " has no block at index " + std::to_string(index) +
                                                 ", which the load fills"};
+    }
+  }
+  return check_copies(request, tables, blocks);
+}
+
+// A device copy reads a block while others are filled: no target may be a source, or another's target.
+Status SchedulerConnectorImpl::check_copies(const RequestState& request, std::span<const GroupTable> tables,
+                                            std::span<const PromisedBlock> blocks) const {
+  std::unordered_set<BlockId> taken;
+  for (const PromisedBlock& block : blocks) {
+    if (block.entry == kNoEntry) {
+      taken.insert(block.device_block);
+    }
+  }
+  if (taken.empty()) {
+    return {};
+  }
+  for (const PromisedBlock& block : blocks) {
+    const BlockId target = tables[block.group.value()][block.block_index];
+    if (!taken.insert(target).second) {
+      return {StatusCode::kInvalidArgument, named(request.id) + ": block " + std::to_string(target.value()) +
+                                                " at index " + std::to_string(block.block_index) + " of " +
+                                                geometry_.group_label(block.group) +
+                                                " is filled by the load and is also its source or filled twice"};
     }
   }
   return {};

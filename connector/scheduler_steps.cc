@@ -169,7 +169,7 @@ void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t sto
 }
 
 void SchedulerConnectorImpl::plan_victims() {
-  if (!pool_ || options_.store_mode != StoreMode::kLazy || !trusts_device_ || !pool_->victims.begin_step()) {
+  if (!pool_ || options_.store_mode != StoreMode::kLazy || !pool_->victims.begin_step() || !trusts_device_) {
     return;
   }
   PlannedJob job = new_job(Direction::kStore, RequestId{});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -12,12 +13,15 @@ namespace {
 
 constexpr std::int64_t kLeastHorizonBlocks = 16;  // before the first steps have shown what a step takes
 constexpr std::int64_t kWalksAHorizon = 4;
+constexpr std::int64_t kMostAStep = std::int64_t{1} << 20U;
 constexpr std::uint32_t kNoChain = 0;
 
 }  // namespace
 
 VictimPlanner::VictimPlanner(StorePlanner::Context context)
-    : context_(std::move(context)), can_store_(host_can_serve(context_.geometry)) {}
+    : context_(std::move(context)),
+      can_store_(host_can_serve(context_.geometry)),
+      last_handed_out_(context_.engine.num_handed_out()) {}
 
 // The blocks that were walked last time last for several of the biggest steps so far; a queue that was shorter than
 // that was walked to its end, and has got longer.
@@ -34,8 +38,9 @@ bool VictimPlanner::is_due() const {
 
 bool VictimPlanner::begin_step() {
   const std::uint64_t handed_out = context_.engine.num_handed_out();
-  most_a_step_ = std::max(most_a_step_, handed_out - std::exchange(last_handed_out_, handed_out));
-  horizon_blocks_ = std::max(kLeastHorizonBlocks, kWalksAHorizon * static_cast<std::int64_t>(most_a_step_));
+  const auto taken = static_cast<std::int64_t>(handed_out - std::exchange(last_handed_out_, handed_out));
+  most_a_step_ = std::clamp(taken, most_a_step_, std::max(most_a_step_, kMostAStep));
+  horizon_blocks_ = std::max(kLeastHorizonBlocks, kWalksAHorizon * most_a_step_);
   return is_due();
 }
 
@@ -67,19 +72,24 @@ void VictimPlanner::walk() {
   order_.clear();
   victims_.clear();
   std::unordered_set<std::uint64_t> still_saved;
+  std::unordered_map<BlockId, std::size_t> place_of;  // a block may have several keys
   for (const CachedBlock& cached : cached_) {
-    if (order_.empty() || order_.back() != cached.block) {  // a block may have several keys
+    if (cached.block == kNullBlock) {
+      continue;
+    }
+    const auto [place, is_new] = place_of.try_emplace(cached.block, order_.size());
+    if (is_new) {
       order_.push_back(cached.block);
     }
     const bool knows_it = cached.group.value() < context_.geometry.num_groups() &&
                           context_.geometry.offloadable(cached.group) && !cached.hash.empty() &&
-                          cached.hash.size() <= kMaxHashSizeBytes && cached.block != kNullBlock;
+                          cached.hash.size() <= kMaxHashSizeBytes;
     if (!knows_it) {
       continue;
     }
     const OffloadKey key = make_offload_key(cached.hash, cached.group, context_.namespace_fingerprint);
     const std::uint64_t stay = hash_of(key) ^ (std::uint64_t{cached.block.value()} * 0x9E3779B97F4A7C15ULL);
-    victims_.push_back(Victim{key, stay, cached.block, cached.group, order_.size() - 1});
+    victims_.push_back(Victim{key, stay, cached.block, cached.group, place->second});
     if (saved_.contains(stay)) {
       still_saved.insert(stay);
     }

@@ -55,7 +55,7 @@ class VictimPlanner {
   std::uint64_t last_handed_out_ = 0;    // at the last step
   std::uint64_t walked_handed_out_ = 0;  // at the last walk
   std::int64_t walked_free_ = 0;
-  std::uint64_t most_a_step_ = 0;    // blocks handed out between two steps, at most
+  std::int64_t most_a_step_ = 0;     // blocks handed out between two steps, at most
   std::int64_t horizon_blocks_ = 0;  // walked at a time
   bool is_unfinished_ = true;        // the last walk could not save all, or there was none
   bool is_in_flight_ = false;

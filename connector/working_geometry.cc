@@ -49,7 +49,11 @@ Result<Geometry> working_geometry(const Geometry& geometry, Boundaries boundarie
   GeometrySpec spec = geometry.spec();
   spec.hash_block_tokens = geometry.hash_block_tokens();
   spec.fine_hits = geometry.fine_hits() && boundaries == Boundaries::kFine;
-  return Geometry::resolve(std::move(spec));
+  Result<Geometry> working = Geometry::resolve(std::move(spec));
+  if (!working && geometry.fine_hits()) {
+    return error(working.error().code(), "boundaries is coarse: " + working.error().message());
+  }
+  return working;
 }
 
 Status check_num_ranks(const Geometry& geometry, std::int64_t num_ranks) {

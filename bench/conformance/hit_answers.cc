@@ -154,7 +154,9 @@ class PlacedKeys {
     std::vector<std::vector<std::int64_t>> blocks(geometry_.num_groups());
     if (hit > 0) {
       std::vector<PromisedBlock> promised;
-      search_.append_needed(hashes, 0, hit, promised);
+      if (!search_.append_needed(hashes, 0, hit, promised)) {
+        return {{"error", true}, {"why", "the blocks of the answer cannot be found"}};
+      }
       for (const PromisedBlock& block : promised) {
         blocks[block.group.value()].push_back(is_where_it_says(block) ? std::int64_t{block.block_index} : -1);
       }

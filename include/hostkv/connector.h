@@ -52,8 +52,11 @@ struct CachedBlock {
 // What the connector asks of the engine's block pool. The engine implements it; called only from inside
 // SchedulerConnector calls, on the same thread. Must not call back into the connector.
 //
-// The second half shows what the engine's own prefix cache holds. With the defaults nothing is known of it: lookups
-// search the host alone, and store_mode lazy is refused.
+// The second half shows what the engine's own prefix cache holds. With the defaults (shows_cache false, no block found,
+// every key carried, no victims, no end of free blocks) nothing is known of it: lookups search the host alone, and
+// store_mode lazy is refused. An engine that answers shows_cache with true overrides all of them. Cost: find_cached is
+// asked for what the host lacks and for the blocks of an answer, in batches; carries_key once a hand-off, and in lazy
+// mode once a new window block.
 class EngineBlocks {
  public:
   virtual ~EngineBlocks() = default;
@@ -199,20 +202,26 @@ class SchedulerConnector {
   // The longest boundary behind the local (device) hit for which every group can be assembled from the host and from
   // what else the device still caches. `num_local_tokens` must be a multiple of the hit alignment. Drops an earlier
   // promise to this request first. May be repeated. A request that owns blocks has lost them when it is asked for
-  // again. kFailedPrecondition: it is being loaded.
+  // again. kFailedPrecondition: it is being loaded. kInvalidArgument: num_tokens not in 1 .. 2^40, num_local_tokens
+  // negative, over num_tokens or between two alignments.
   // A promise pins its host slots until it is taken or dropped, its device blocks until the step's metadata is built:
-  // taken later, they are looked up again.
+  // taken later, they are looked up again. Device blocks are left out where they and the load's targets do not fit
+  // beside each other, and in the lookup behind a promise of them that was not taken: the answer may then be shorter.
   virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
-  // The request owns its blocks now. `tables` is its complete table of every group [num_groups]. num_external_tokens is
+  // The request owns its blocks now. `tables` is its complete table of every group [num_groups]; what the load fills
+  // (from the block that the local tokens end inside of, where they do) is the request's alone. num_external_tokens is
   // the promised number or fewer (a load is planned, its targets pinned) or 0 (the promise is dropped). A load to a
   // boundary that cannot be assembled (any more) ends at once, with an outcome of kUnavailable. kInvalidArgument: more
-  // than was promised, a table without a block where the load needs one.
+  // than was promised, a table without a block where the load needs one, or with one block twice beside a device copy,
+  // another number of tables. kFailedPrecondition: it is being loaded.
   virtual Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
                                      std::int64_t num_external_tokens) = 0;
   // Drops the promise, if there is one. A no-op otherwise.
   virtual Status cancel_match(RequestId id) = 0;
 
-  // Once a step, also when nothing is scheduled. The bytes go to every worker.
+  // Once a step, also when nothing is scheduled. The bytes go to every worker. kNotFound: an unknown request is
+  // scheduled. kFailedPrecondition: one that owns no blocks or is being loaded. kInvalidArgument: token numbers not in
+  // 0 .. 2^40, a request both scheduled and preempted.
   virtual Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) = 0;
 
   // Results in any order, repeated, late or unknown: what does not fit is counted and ignored.
@@ -224,12 +233,15 @@ class SchedulerConnector {
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a
   // forward pass; positions without a prefix hash are left out. `hand_offs`: states of this request that no step will
   // carry any more, such as that of the prompt's tail where the request ends on it; ids of others are ignored.
+  // kInvalidArgument: num_computed_tokens < 0.
   virtual Status request_finished(RequestId id, std::int64_t num_computed_tokens,
                                   std::span<const BoundaryHandOff> hand_offs = {}) = 0;
 
   // Forgets every stored block at once, and never stores what the requests that own blocks now have computed or will
   // compute on top of it: the weights may have changed. They are stored again once they were admitted anew. True:
-  // nothing is in flight any more; false: copies of before still run (call again later).
+  // nothing is in flight any more; false: copies still run. Each call begins anew: to call again until it answers true,
+  // admit nothing in between. Where the engine's own cache is not empty (or requests own blocks), no block of the
+  // device is copied or stored lazily until a reset has found it empty. Cost: O(stored keys + free blocks).
   virtual bool reset() = 0;
   // Work is queued, in flight or due (store_mode lazy, blocks that have become the next to be dropped): the engine must
   // keep stepping although no request is left.
@@ -267,7 +279,8 @@ class WorkerConnector {
   virtual ~WorkerConnector() = default;
 
   // Once. Validates the layout, maps the host pool within its budget (R17). The answer goes to
-  // SchedulerConnector::on_worker_capacity.
+  // SchedulerConnector::on_worker_capacity. kInvalidArgument: the layout does not fit the geometry, a budget that is
+  // too small; kFailedPrecondition: registered already; kResourceExhausted: the memory cannot be had.
   virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
 
   // Decodes this step's metadata. `compute` must stay until poll() has ended the step. kFailedPrecondition: not
@@ -275,6 +288,7 @@ class WorkerConnector {
   // bytes, a group, block or slot out of range, a job twice, not newer than the last step.
   virtual Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) = 0;
   // Submits the loads of the bound step, ordered after what was issued on the compute stream so far.
+  // kFailedPrecondition, as of start_stores(): no step is bound.
   virtual Status start_loads() = 0;
   // Submits the stores, ordered after the forward. Call it behind the launch of the forward; poll() does where it was
   // not called.

@@ -6,7 +6,8 @@
 // Purpose: serves engines that run on CPUs and every test; the reference implementation of transfer_backend.h.
 // Thread-safety: HostStream and HostEvent are thread-safe; the backend as its contract says.
 // Ownership: a HostStream owns its thread and joins it in its destructor after running what was queued.
-// Cost: one thread a stream; the backend has two (loads, stores) and a oneTBB arena for the copies of one job.
+// Cost: one thread a stream; the backend has one a direction (stores, loads, device copies), each with
+// copy_threads of its own for the copies of one job.
 // Failure: create_host_backend answers kInvalidArgument for options out of range.
 
 #include <chrono>

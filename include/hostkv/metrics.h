@@ -34,7 +34,7 @@ struct SchedulerMetrics {
   std::int64_t ignored_results = 0;  // repeats, unknown jobs, ranks or epochs
   // Gauges.
   std::int64_t capacity_bytes = 0;  // of one rank
-  std::int64_t used_bytes = 0;      // slots that hold or will hold a block
+  std::int64_t used_bytes = 0;      // whole slabs in use
   std::int64_t stored_keys = 0;     // keys a lookup can find
   std::int64_t pinned_slots = 0;    // slots that must not be evicted: promised, loading or being stored
   std::int64_t jobs_in_flight = 0;

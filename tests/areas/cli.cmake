@@ -4,7 +4,7 @@ hostkv_test(NAME cli_trace_test LABEL unit
   LIBS hostkv_bench_replay)
 hostkv_test(NAME cli_replay_test LABEL unit
   SOURCES unit/replay/replay_test.cc unit/replay/scenario_test.cc unit/replay/boundary_history_test.cc
-    unit/replay/expected_hit_test.cc unit/replay/findable_test.cc
+    unit/replay/expected_hit_test.cc unit/replay/findable_test.cc unit/replay/lazy_replay_test.cc
   LIBS hostkv_bench_replay)
 hostkv_test(NAME cli_command_test LABEL unit
   SOURCES unit/cli/command_line_test.cc unit/cli/commands_test.cc unit/cli/report_test.cc unit/cli/model_test.cc

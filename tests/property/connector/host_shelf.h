@@ -44,7 +44,7 @@ class HostShelf {
   // What a load to the boundary copies; every block of it is stored.
   Load load(std::int64_t num_local_tokens, std::int64_t boundary) {
     std::vector<PromisedBlock> blocks;
-    search_.append_needed(hashes_, num_local_tokens, boundary, blocks);
+    EXPECT_TRUE(search_.append_needed(hashes_, num_local_tokens, boundary, blocks));
     Load load;
     for (const PromisedBlock& block : blocks) {
       EXPECT_NE(block.entry, kNoEntry) << "group " << block.group.value() << " block " << block.block_index;

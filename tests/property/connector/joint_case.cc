@@ -133,7 +133,9 @@ class Asked {
       return "";
     }
     std::vector<PromisedBlock> blocks;
-    search_.append_needed(hashes_, c_.num_local_tokens, got, blocks);
+    if (!search_.append_needed(hashes_, c_.num_local_tokens, got, blocks)) {
+      return "the blocks of the answer cannot be found";
+    }
     std::vector<PromisedBlock> again;
     if (!search_.assemble(hashes_, c_.num_local_tokens, got, again) || again.size() != blocks.size()) {
       return "the boundary cannot be assembled again";

@@ -205,6 +205,137 @@ TEST(SchedulerDevice, APromiseBehindTheShrunkenHashesIsDropped) {
   EXPECT_EQ(rig.admit(2, 65, 64).code(), StatusCode::kInvalidArgument);
 }
 
+// R18: what the host drops again is not saved again and again.
+TEST(SchedulerDevice, LazyStoresOfAnIdleEngineComeToAnEndWhateverTheHostHolds) {
+  ConnectorOptions options;
+  options.store_mode = StoreMode::kLazy;
+  for (const std::uint64_t host : {1U, 5U, 9U, 20U}) {
+    for (const std::uint32_t device : {3U, 8U, 15U}) {
+      CasesRig rig({.groups = {full(16)}}, options, host, device);
+      for (std::uint32_t i = 0; i < device; ++i) {
+        rig.cache_new(std::string(1, static_cast<char>('a' + i)), 0, 16);
+      }
+      int steps = 0;
+      for (; rig.connector->has_pending_work() && steps < 50; ++steps) {
+        rig.answer_all(rig.step());
+      }
+      EXPECT_LT(steps, 20) << "host " << host << ", device " << device;
+      EXPECT_LE(rig.connector->metrics().stored_blocks, device);
+      EXPECT_GT(rig.connector->metrics().stored_blocks, 0);
+      rig.expect_idle();
+    }
+  }
+}
+
+// An engine that lists its keys a group at a time, and the null block.
+TEST(SchedulerDevice, ABlockThatIsListedTwiceGoesBackOnce) {
+  struct Odd final : EngineBlocks {
+    std::int64_t pins = 0;
+    std::vector<std::byte> hash = hashes_of("a", 1);
+    void pin(std::span<const BlockId> blocks) override {
+      EXPECT_EQ(std::ranges::count(blocks, kNullBlock), 0);
+      pins += std::ssize(blocks);
+    }
+    void unpin(std::span<const BlockId> blocks) override { pins -= std::ssize(blocks); }
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] bool shows_cache() const override { return true; }
+    [[nodiscard]] std::int64_t num_free_blocks() const override { return 8; }
+    [[nodiscard]] std::uint64_t num_handed_out() const override { return 8; }
+    void next_victims(std::size_t, std::vector<CachedBlock>& victims) override {
+      for (const std::uint32_t block : {1U, 2U, 0U, 1U}) {
+        victims.push_back({BlockId{block}, GroupIndex{victims.size() < 2 ? 0U : 1U}, hash});
+      }
+    }
+  } engine;
+  ConnectorOptions options;
+  options.store_mode = StoreMode::kLazy;
+  auto made = SchedulerConnector::create(resolved({.groups = {full(16), full(16, false)}}), options, 1, engine);
+  ASSERT_TRUE(made.has_value());
+  ASSERT_EQ((*made)->on_worker_capacity({RankIndex{0}, 64, 128, {1, 1}, (*made)->geometry().fingerprint()}), Status());
+  for (int i = 0; i < 3; ++i) {
+    const auto bytes = (*made)->build_step_metadata({});
+    ASSERT_TRUE(bytes.has_value());
+    const Result<StepMetadata> step = decode_step_metadata(*bytes);
+    ASSERT_TRUE(step.has_value());
+    for (const StepJob& job : step->jobs) {
+      const JobResult result{(*made)->epoch(), job.id, RankIndex{0}, StatusCode::kOk, {}};
+      (*made)->on_worker_results({&result, 1});
+    }
+  }
+  EXPECT_EQ(engine.pins, 0);
+  EXPECT_GT((*made)->metrics().stored_blocks, 0);
+}
+
+// The blocks of copies in flight are in no queue when the reset looks, and come back with the keys of before.
+TEST(SchedulerDevice, AResetDuringCopiesTrustsNothingOfTheDevice) {
+  CasesRig rig({.groups = {full(16)}}, {}, 64, 8);
+  rig.add(1, "ab", 32);
+  ASSERT_EQ(rig.admit(1, 32), Status());
+  rig.cache("ab", 0, 16, rig.tables[1][0][0]);
+  rig.cache("ab", 0, 32, rig.tables[1][0][1]);
+  const StepMetadata stores = rig.step(1, 0, 32);
+  const std::vector<BlockId> owned = rig.tables[1][0];
+  rig.finish(1, 32);
+  for (const BlockId block : owned) {
+    rig.device.leave(block);
+  }
+  EXPECT_FALSE(rig.connector->reset());
+  rig.answer_all(stores);
+  rig.add(2, "ab", 33);
+  EXPECT_EQ(rig.hit(2, 33), 0);
+}
+
+TEST(SchedulerDevice, ATableThatNamesASourceOfTheLoadIsRefused) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "ab", 32);
+  const BlockId cached = rig.cache_new("ab", 0, 16);
+  rig.add(2, "ab", 33);
+  ASSERT_EQ(rig.hit(2, 33), 32);
+  rig.tables[2] = {{cached, rig.device.take(), rig.device.take()}};
+  const Status refused = rig.tell(2, 32);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("its source or filled twice"), std::string::npos) << refused.message();
+  EXPECT_EQ(rig.admit(2, 33, 32), Status()) << "the promise is still good";
+}
+
+// The engine's answers change inside one lookup.
+TEST(SchedulerDevice, AnEngineThatContradictsItselfIsLeftOutOfTheLookup) {
+  struct Fickle final : EngineBlocks {
+    int calls = 0;
+    void pin(std::span<const BlockId>) override {}
+    void unpin(std::span<const BlockId>) override {}
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] bool shows_cache() const override { return true; }
+    void find_cached(GroupIndex, std::span<const std::byte>, std::size_t, std::span<BlockId> blocks) override {
+      std::ranges::fill(blocks, ++calls <= 6 ? BlockId{5} : kNullBlock);
+    }
+  } engine;
+  auto made = SchedulerConnector::create(resolved({.groups = {full(16), window(16, 33)}}), {}, 1, engine);
+  ASSERT_TRUE(made.has_value());
+  ASSERT_EQ((*made)->on_worker_capacity({RankIndex{0}, 64, 128, {1, 1}, (*made)->geometry().fingerprint()}), Status());
+  ASSERT_EQ((*made)->add_request({.id = RequestId{1}, .num_prompt_tokens = 65}), Status());
+  ASSERT_EQ((*made)->append_block_hashes(RequestId{1}, hashes_of("abcd", 4), 32), Status());
+  const auto match = (*made)->match_prefix(RequestId{1}, 65, 0);
+  ASSERT_TRUE(match.has_value());
+  EXPECT_EQ(match->num_external_tokens, 0);
+}
+
+// What is looked up again must answer as the lookup did: with the draft's unit.
+TEST(SchedulerDevice, ATakenBoundaryNeedsTheUnitOfADraftGroupToo) {
+  CasesRig rig({.groups = {draft(full(16))}}, {}, 64, 8);
+  rig.cache_new("abc", 0, 16);
+  rig.cache_new("abc", 0, 32);
+  const BlockId unit = rig.cache_new("abc", 0, 48);
+  rig.add(1, "abc", 64);
+  ASSERT_EQ(rig.hit(1, 64), 32);
+  rig.step();
+  rig.device.drop_keys(unit);
+  ASSERT_EQ(rig.admit(1, 64, 32), Status());
+  const std::vector<LoadOutcome> outcomes = rig.connector->take_load_outcomes();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].status, StatusCode::kUnavailable);
+}
+
 TEST(SchedulerDevice, LazyNeedsAnEngineThatShowsItsCache) {
   FakeBlocks blocks;
   ConnectorOptions options;
