@@ -155,6 +155,12 @@ struct FailedBlock {
 
 // What one rank says of one job. Results of different ranks may arrive in different steps.
 struct JobResult {
+// A load that a step's metadata carries, of the host or between blocks of the device.
+struct StartedLoad {
+  RequestId request;
+  JobId job;
+};
+
   std::uint64_t epoch = 0;
   JobId job;
   RankIndex rank;
@@ -228,6 +234,11 @@ class SchedulerConnector {
   virtual void on_worker_results(std::span<const JobResult> results) = 0;
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
+  // The load and device-copy jobs that the last build_step_metadata sent, in its order, so that a worker which reports
+  // by request can be told whose load a job is. Each is told once; the next build_step_metadata forgets what was not
+  // taken.
+  virtual std::vector<StartedLoad> take_started_loads() = 0;
+
 
   // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a

@@ -42,6 +42,40 @@ TEST(SchedulerDevice, LoadsFromTheHostOnlyWhatTheDeviceDoesNotHave) {
   rig.expect_idle();
 }
 
+TEST(SchedulerDevice, AStepsLoadsAndCopiesAreNamedWithTheirRequestUntilTheNextStep) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  rig.cache_new("abc", 0, 32);
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "stores are nobody's load";
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "nothing was sent yet";
+  const StepMetadata step = rig.step();
+  const std::vector<StartedLoad> started = rig.connector->take_started_loads();
+  ASSERT_EQ(started.size(), 2U);
+  ASSERT_EQ(step.jobs.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(started[i].request, RequestId{2});
+    EXPECT_EQ(started[i].job, step.jobs[i].id);
+  }
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "each is told once";
+  rig.answer_all(step);
+}
+
+TEST(SchedulerDevice, LoadsOfAStepThatWereNotTakenAreForgottenWithTheNext) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  const StepMetadata step = rig.step();
+  rig.finish(2, 48);
+  rig.step();
+  EXPECT_TRUE(rig.connector->take_started_loads().empty());
+  rig.answer_all(step);
+}
+
 // R18: running requests come first.
 TEST(SchedulerDevice, APromiseThatIsNotTakenInItsStepPinsNoDeviceBlockAnyMore) {
   CasesRig rig({.groups = {full(16)}});
