@@ -271,7 +271,7 @@ TEST(SchedulerDevice, ABlockThatIsListedTwiceGoesBackOnce) {
       pins += std::ssize(blocks);
     }
     void unpin(std::span<const BlockId> blocks) override { pins -= std::ssize(blocks); }
-    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex, std::int64_t) override { return {}; }
     [[nodiscard]] bool shows_cache() const override { return true; }
     [[nodiscard]] std::int64_t num_free_blocks() const override { return 8; }
     [[nodiscard]] std::uint64_t num_handed_out() const override { return 8; }
@@ -338,7 +338,7 @@ TEST(SchedulerDevice, AnEngineThatContradictsItselfIsLeftOutOfTheLookup) {
     int calls = 0;
     void pin(std::span<const BlockId>) override {}
     void unpin(std::span<const BlockId>) override {}
-    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex, std::int64_t) override { return {}; }
     [[nodiscard]] bool shows_cache() const override { return true; }
     void find_cached(GroupIndex, std::span<const std::byte>, std::size_t, std::span<BlockId> blocks) override {
       std::ranges::fill(blocks, ++calls <= 6 ? BlockId{5} : kNullBlock);
