@@ -34,7 +34,9 @@ def test_the_package_asks_for_no_other_package() -> None:
 
 
 def test_importing_brings_neither_torch_nor_vllm() -> None:
-    program = "import sys, hostkv, hostkv.cli, hostkv._core, hostkv.vllm; print(sorted({'torch', 'vllm'} & set(sys.modules)))"
+    program = (
+        "import sys, hostkv, hostkv.cli, hostkv._core, hostkv.vllm; print(sorted({'torch', 'vllm'} & set(sys.modules)))"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
 
