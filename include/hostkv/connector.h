@@ -20,6 +20,7 @@
 //
 // Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
 
+#include <array>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -65,9 +66,11 @@ class EngineBlocks {
   virtual void pin(std::span<const BlockId> blocks) = 0;
   // Undoes pin(); a block of no owner goes back to the free queue, the first of the list to be evicted first.
   virtual void unpin(std::span<const BlockId> blocks) = 0;
-  // The request's current table of one group; it stays until the SchedulerConnector call ends. Empty for an unknown
-  // request.
-  [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
+  // The request's current table of one group in its full length; it stays until the SchedulerConnector call ends or the
+  // same table is asked for again. Entries below `first_block` are not read and may be stale, so that an engine of
+  // another language converts only what is new; `first_block` may lie behind the end, and a table may be asked for
+  // again with a smaller one in the same call. Empty for an unknown request.
+  [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) = 0;
 
   // True: all of the following is implemented.
   [[nodiscard]] virtual bool shows_cache() const { return false; }
@@ -95,6 +98,8 @@ struct EngineTraits {
   // A device hit that ends inside a block leaves wrong bytes behind it (vLLM's copy-on-write of the partial attention
   // block on padded hybrids): nothing that such a request computes is stored, and no device block is a load's source.
   bool damages_fine_hits = false;
+  // take_cache_events() tells what happens to keys on the host. False: nothing is recorded.
+  bool record_events = false;
 };
 
 // What one rank can hold. Made by its worker at registration, carried to the scheduler side by the engine (R16).
@@ -153,6 +158,12 @@ struct FailedBlock {
   friend auto operator<=>(const FailedBlock&, const FailedBlock&) = default;
 };
 
+// A load that a step's metadata carries, of the host or between blocks of the device.
+struct StartedLoad {
+  RequestId request;
+  JobId job;
+};
+
 // What one rank says of one job. Results of different ranks may arrive in different steps.
 struct JobResult {
   std::uint64_t epoch = 0;
@@ -166,6 +177,27 @@ struct JobResult {
 struct LoadOutcome {
   RequestId request;
   StatusCode status = StatusCode::kOk;
+};
+
+// kPlanned: a store of the key was planned; it ends with kStored or kDropped. kStored: lookups find it. kDropped: it
+// will not be stored (a rank failed, or a reset). kRemoved: it was stored and is no more (evicted, or a load of it
+// failed). kCleared: a reset; no key is stored. Told once, in place of a kRemoved for each key.
+enum class CacheEventKind : std::uint8_t { kPlanned = 0, kDropped = 1, kStored = 2, kRemoved = 3, kCleared = 4 };
+
+// One key's change. Key: group and prefix hash.
+struct CacheEvent {
+  CacheEventKind kind = CacheEventKind::kCleared;
+  GroupIndex group;
+  // kPlanned: tokens of the prefix whose hash the key is. 0: not known, as in all other kinds.
+  std::int64_t boundary_tokens = 0;
+  // kPlanned: whose store it is. Without a request: the device was about to drop the block (store_mode lazy).
+  RequestId request;
+  bool has_request = false;
+  // The engine's prefix hash. Of one of more than 32 bytes a digest of 32 bytes, the same in all events of the key.
+  std::uint8_t hash_size_bytes = 0;
+  std::array<std::byte, 32> hash{};
+
+  [[nodiscard]] std::span<const std::byte> hash_bytes() const { return std::span(hash).first(hash_size_bytes); }
 };
 
 // Thread-safety: one thread, the engine's scheduler thread.
@@ -209,8 +241,10 @@ class SchedulerConnector {
   // beside each other, and in the lookup behind a promise of them that was not taken: the answer may then be shorter.
   virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]; what the load fills
-  // (from the block that the local tokens end inside of, where they do) is the request's alone. num_external_tokens is
-  // the promised number or fewer (a load is planned, its targets pinned) or 0 (the promise is dropped). A load to a
+  // (from the block that the local tokens end inside of, where they do) is the request's alone. Entries below
+  // floor(local tokens / span of the group) are not read; with num_external_tokens 0 none is, and each table may be an
+  // empty span. num_external_tokens is the promised number or fewer (a load is planned, its targets pinned) or 0 (the
+  // promise is dropped). A load to a
   // boundary that cannot be assembled (any more) ends at once, with an outcome of kUnavailable. kInvalidArgument: more
   // than was promised, a table without a block where the load needs one, or with one block twice beside a device copy,
   // another number of tables. kFailedPrecondition: it is being loaded.
@@ -224,10 +258,20 @@ class SchedulerConnector {
   // 0 .. 2^40, a request both scheduled and preempted.
   virtual Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) = 0;
 
+  // The load and device-copy jobs that the last build_step_metadata sent, in its order, so that a worker which reports
+  // by request can be told whose load a job is. Each is told once; the next build_step_metadata forgets what was not
+  // taken.
+  virtual std::vector<StartedLoad> take_started_loads() = 0;
+
   // Results in any order, repeated, late or unknown: what does not fit is counted and ignored.
   virtual void on_worker_results(std::span<const JobResult> results) = 0;
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
+
+  // With EngineTraits::record_events: what has happened to keys since the last call, in order. Replayed from the start
+  // they give the keys that lookups find: kStored adds one, kRemoved takes it away, kCleared takes all. Grows until it
+  // is called: once a step. Also after shutdown(), for what came before.
+  virtual std::vector<CacheEvent> take_cache_events() = 0;
 
   // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a

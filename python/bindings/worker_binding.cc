@@ -1,6 +1,7 @@
 // hostkv._core.Worker: the worker side of one rank, and what a step's message says.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
