@@ -1,10 +1,19 @@
+// hostkv._core: the library for Python.
+
 #include <nanobind/nanobind.h>
 
 #include "hostkv/version.h"
-#include "python/bindings/options_binding.h"
+#include "python/bindings/bindings.h"
+#include "python/bindings/errors.h"
+
+namespace nb = nanobind;
 
 NB_MODULE(_core, module) {
-  module.attr("__doc__") = "The C++ core of HostKV.";
+  module.doc() = "HostKV's C++ library: geometry, scheduler side, worker side.";
   module.attr("__version__") = hostkv::kVersion;
+  nb::exception<hostkv::python::CoreError>(module, "HostKVError", PyExc_RuntimeError);
   hostkv::python::bind_options(module);
+  hostkv::python::bind_geometry(module);
+  hostkv::python::bind_scheduler(module);
+  hostkv::python::bind_worker(module);
 }

@@ -1,5 +1,3 @@
-#include "python/bindings/options_binding.h"
-
 #include <nanobind/stl/string_view.h>
 
 #include <cstdint>
@@ -7,6 +5,7 @@
 #include <string_view>
 
 #include "hostkv/options.h"
+#include "python/bindings/bindings.h"
 
 namespace hostkv::python {
 namespace {

@@ -1,0 +1,305 @@
+#include "python/bindings/engine_pool.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace nb = nanobind;
+
+namespace hostkv::python {
+namespace {
+
+constexpr std::size_t kGroupSuffixBytes = 4;
+
+nb::object attribute(nb::handle object, nb::handle name) {
+  PyObject* value = PyObject_GetAttr(object.ptr(), name.ptr());
+  if (value == nullptr) {
+    throw nb::python_error();
+  }
+  return nb::steal(value);
+}
+
+std::int64_t number(nb::handle object) {
+  const long long value = PyLong_AsLongLong(object.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    throw nb::python_error();
+  }
+  return value;
+}
+
+std::int64_t number_at(nb::handle object, nb::handle name) {
+  return number(attribute(object, name));
+}
+
+void set_number(nb::handle object, nb::handle name, std::int64_t value) {
+  const nb::object boxed = nb::steal(PyLong_FromLongLong(value));
+  if (!boxed.is_valid() || PyObject_SetAttr(object.ptr(), name.ptr(), boxed.ptr()) != 0) {
+    throw nb::python_error();
+  }
+}
+
+nb::object interned(const nb::object& text) {
+  PyObject* name = text.inc_ref().ptr();
+  PyUnicode_InternInPlace(&name);
+  return nb::steal(name);
+}
+
+std::span<const std::byte> bytes_of(nb::handle key) {
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(key.ptr(), &data, &size) != 0) {
+    throw nb::python_error();
+  }
+  return {reinterpret_cast<const std::byte*>(data), static_cast<std::size_t>(size)};
+}
+
+bool same_bytes(nb::handle a, nb::handle b) {
+  return a.is(b) || (PyBytes_Check(a.ptr()) && PyBytes_Check(b.ptr()) && std::ranges::equal(bytes_of(a), bytes_of(b)));
+}
+
+}  // namespace
+
+EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
+    : shim_(std::move(shim)), state_spans_(std::move(state_spans)) {
+  blocks_ = shim_.attr("blocks");
+  cached_ = shim_.attr("cached");
+  secondary_ = shim_.attr("secondary_keys");
+  block_type_ = shim_.attr("block_type");
+  name_id_ = interned(shim_.attr("name_of_id"));
+  name_owners_ = interned(shim_.attr("name_of_owners"));
+  name_key_ = interned(shim_.attr("name_of_key"));
+  name_key_tokens_ = interned(shim_.attr("name_of_key_tokens"));
+  name_next_ = interned(shim_.attr("name_of_next_free"));
+  shows_cache_ = nb::cast<bool>(shim_.attr("shows_cache"));
+  counts_accesses_ = nb::cast<bool>(shim_.attr("counts_accesses"));
+  pins_.resize(nb::len(blocks_));
+  for (std::size_t g = 0; g < state_spans_.size(); ++g) {
+    const nb::object suffix = shim_.attr("key_suffix")(g);
+    const auto bytes = bytes_of(suffix);
+    if (bytes.size() != kGroupSuffixBytes) {
+      throw nb::value_error("a cache key must be a prefix hash and 4 bytes of group number");
+    }
+    key_suffixes_.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+}
+
+void EnginePool::begin_call() {
+  num_tables_ = 0;
+}
+
+void EnginePool::know_request(RequestId id, nb::object engine_id) {
+  requests_[id] = std::move(engine_id);
+}
+
+void EnginePool::forget_request(RequestId id) {
+  requests_.erase(id);
+}
+
+nb::handle EnginePool::block_object(BlockId block) const {
+  PyObject* object = PyList_GetItem(blocks_.ptr(), static_cast<Py_ssize_t>(block.value()));
+  if (object == nullptr) {
+    throw nb::python_error();
+  }
+  return object;
+}
+
+GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
+  if (num_tables_ == tables_.size()) {
+    tables_.emplace_back();
+  }
+  std::vector<BlockId>& table = tables_[num_tables_++];
+  const nb::object fast =
+      PyList_Check(blocks.ptr()) != 0 ? nb::borrow(blocks) : nb::steal(PySequence_List(blocks.ptr()));
+  if (!fast.is_valid()) {
+    throw nb::python_error();
+  }
+  const Py_ssize_t size = PyList_Size(fast.ptr());
+  table.assign(static_cast<std::size_t>(size), kNullBlock);
+  for (Py_ssize_t i = first_block; i < size; ++i) {
+    table[static_cast<std::size_t>(i)] =
+        BlockId{static_cast<std::uint32_t>(number_at(PyList_GetItem(fast.ptr(), i), name_id_))};
+  }
+  return table;
+}
+
+bool EnginePool::holds_alone() const {
+  for (std::size_t b = 0; num_pins_ > 0 && b < pins_.size(); ++b) {
+    if (pins_[b] > 0 && number_at(block_object(BlockId{static_cast<std::uint32_t>(b)}), name_owners_) <= pins_[b]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A block of somebody gets one owner more; one of the free queue is taken out of it by the engine's own code.
+void EnginePool::pin(std::span<const BlockId> blocks) {
+  nb::list of_nobody;
+  for (const BlockId block : blocks) {
+    const nb::handle object = block_object(block);
+    const std::int64_t owners = counts_accesses_ ? 0 : number_at(object, name_owners_);
+    if (owners > 0) {
+      set_number(object, name_owners_, owners + 1);
+    } else {
+      of_nobody.append(object);
+    }
+    ++pins_[block.value()];
+  }
+  num_pins_ += std::ssize(blocks);
+  if (nb::len(of_nobody) > 0) {
+    shim_.attr("touch")(of_nobody);
+  }
+}
+
+void EnginePool::drop_owner(BlockId block, nb::list& last) {
+  const nb::handle object = block_object(block);
+  const std::int64_t owners = number_at(object, name_owners_);
+  if (owners > 1) {
+    set_number(object, name_owners_, owners - 1);
+  } else {
+    last.append(object);
+  }
+  --pins_[block.value()];
+  --num_pins_;
+}
+
+void EnginePool::unpin(std::span<const BlockId> blocks) {
+  nb::list last;
+  for (const BlockId block : blocks) {
+    drop_owner(block, last);
+  }
+  if (nb::len(last) > 0) {
+    shim_.attr("free")(last);
+  }
+}
+
+void EnginePool::unpin_to_front(std::span<const BlockId> blocks) {
+  nb::list last;
+  for (const BlockId block : blocks) {
+    drop_owner(block, last);
+  }
+  if (nb::len(last) > 0) {
+    shim_.attr("free_to_front")(last);
+  }
+}
+
+GroupTable EnginePool::block_table(RequestId request, GroupIndex group, std::int64_t first_block) {
+  const auto at = requests_.find(request);
+  if (at == requests_.end()) {
+    return {};
+  }
+  const nb::object tables = shim_.attr("tables")(at->second);
+  return convert(tables[group.value()], first_block);
+}
+
+nb::object EnginePool::key_of(GroupIndex group, std::span<const std::byte> hash) const {
+  const std::string& suffix = key_suffixes_[group.value()];
+  nb::object key = nb::steal(PyBytes_FromStringAndSize(nullptr, std::ssize(hash) + std::ssize(suffix)));
+  if (!key.is_valid()) {
+    throw nb::python_error();
+  }
+  char* to = PyBytes_AsString(key.ptr());
+  std::copy_n(reinterpret_cast<const char*>(hash.data()), hash.size(), to);
+  std::copy(suffix.begin(), suffix.end(), to + hash.size());
+  return key;
+}
+
+// Any of the blocks that carry the key. Invalid: none does.
+nb::handle EnginePool::cached_block(nb::handle key) const {
+  PyObject* found = PyDict_GetItemWithError(cached_.ptr(), key.ptr());
+  if (found == nullptr) {
+    if (PyErr_Occurred() != nullptr) {
+      throw nb::python_error();
+    }
+    return {};
+  }
+  if (reinterpret_cast<PyObject*>(Py_TYPE(found)) == block_type_.ptr()) {
+    return found;
+  }
+  Py_ssize_t position = 0;
+  PyObject* block = nullptr;
+  return PyDict_Check(found) != 0 && PyDict_Next(found, &position, nullptr, &block) != 0 ? nb::handle(block)
+                                                                                         : nb::handle();
+}
+
+// A state whose key ends inside its block is written over in place by the request that owns the block.
+bool EnginePool::may_be_copied(nb::handle block, GroupIndex group, nb::handle key) const {
+  const std::int64_t span = state_spans_[group.value()];
+  if (span == 0 || number_at(block, name_owners_) == 0) {
+    return true;
+  }
+  const nb::object primary = attribute(block, name_key_);
+  const nb::object tokens = attribute(block, name_key_tokens_);
+  return same_bytes(primary, key) && !tokens.is_none() && number(tokens) % span == 0;
+}
+
+void EnginePool::find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                             std::span<BlockId> blocks) {
+  if (PyDict_Size(cached_.ptr()) == 0) {
+    std::ranges::fill(blocks, kNullBlock);
+    return;
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const nb::object key = key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes));
+    const nb::handle block = cached_block(key);
+    blocks[i] = block.is_valid() && may_be_copied(block, group, key)
+                    ? BlockId{static_cast<std::uint32_t>(number_at(block, name_id_))}
+                    : kNullBlock;
+  }
+}
+
+bool EnginePool::carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) {
+  const nb::object key = key_of(group, hash);
+  if (same_bytes(attribute(block_object(block), name_key_), key)) {
+    return true;
+  }
+  const nb::object number_of_block = nb::steal(PyLong_FromUnsignedLong(block.value()));
+  PyObject* further = PyDict_GetItemWithError(secondary_.ptr(), number_of_block.ptr());
+  return further != nullptr && PySet_Contains(further, key.ptr()) == 1;
+}
+
+std::int64_t EnginePool::num_free_blocks() const {
+  return number(shim_.attr("num_free_blocks")());
+}
+
+std::uint64_t EnginePool::num_handed_out() const {
+  return static_cast<std::uint64_t>(number(shim_.attr("num_handed_out")));
+}
+
+void EnginePool::append_key(BlockId block, nb::object key, std::vector<CachedBlock>& victims) {
+  const std::span<const std::byte> bytes = bytes_of(key);
+  std::uint32_t group = 0;
+  for (const std::byte digit : bytes.last(kGroupSuffixBytes)) {
+    group = (group << 8U) | static_cast<std::uint32_t>(digit);
+  }
+  victims.push_back(CachedBlock{block, GroupIndex{group}, bytes.first(bytes.size() - kGroupSuffixBytes)});
+  victim_keys_.push_back(std::move(key));
+}
+
+void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victims) {
+  const BlockId id{static_cast<std::uint32_t>(number_at(block, name_id_))};
+  nb::object primary = attribute(block, name_key_);
+  if (primary.is_none()) {
+    victims.push_back(CachedBlock{id, GroupIndex{0}, {}});
+    return;
+  }
+  append_key(id, std::move(primary), victims);
+  const nb::object number_of_block = nb::steal(PyLong_FromUnsignedLong(id.value()));
+  if (PyObject* further = PyDict_GetItemWithError(secondary_.ptr(), number_of_block.ptr()); further != nullptr) {
+    for (nb::handle key : nb::borrow<nb::set>(further)) {
+      append_key(id, nb::borrow(key), victims);
+    }
+  }
+}
+
+void EnginePool::next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
+  victim_keys_.clear();
+  nb::object block = shim_.attr("first_victim")();
+  for (std::size_t n = 0; n < max_blocks && !block.is_none() && number_at(block, name_id_) >= 0; ++n) {
+    append_victim(block, victims);
+    block = attribute(block, name_next_);
+  }
+}
+
+}  // namespace hostkv::python

@@ -1,0 +1,56 @@
+"""What travels between the scheduler side and the worker sides: plain values, small, picklable.
+
+Downwards once a step (StepMessage), upwards with each rank's output (RankReport), and once before the first step
+(CapacityMessage).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+# (epoch, job, rank, status, [(group, block), ...])
+JobResult = tuple[int, int, int, int, list[tuple[int, int]]]
+
+
+@dataclass
+class StepMessage(KVConnectorMetadata):
+    """One step, the same for every rank.
+
+    step: the core's message, None where it holds no job. loads: whose load a job is. ended: loads that end without a
+    copy on any rank (True: nothing had to be copied; False: failed), to be reported by every rank. has_forward: a model
+    runs in this step.
+    """
+
+    step: bytes | None = None
+    loads: dict[int, str] = field(default_factory=dict)
+    ended: dict[str, bool] = field(default_factory=dict)
+    has_forward: bool = True
+
+
+@dataclass
+class CapacityMessage(KVConnectorHandshakeMetadata):
+    """What one rank can hold. `pool_key` tells the pools of two HostKV connectors of one engine apart."""
+
+    pool_key: str
+    capacity: dict[str, Any]
+
+
+@dataclass
+class RankReport(KVConnectorWorkerMetadata):
+    """What the ranks say in one step. The capacity goes along until the handshake's way is known to have worked."""
+
+    results: list[JobResult] = field(default_factory=list)
+    capacities: list[CapacityMessage] = field(default_factory=list)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """All ranks' lists one behind the other; the core merges by job and rank."""
+        if not isinstance(other, RankReport):
+            raise TypeError(f"cannot merge the report of a rank with {type(other).__name__}")
+        return RankReport(self.results + other.results, self.capacities + other.capacities)

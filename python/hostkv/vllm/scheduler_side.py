@@ -1,0 +1,357 @@
+"""The scheduler half: vLLM's scheduler hooks become calls of the core, and back.
+
+Decides nothing. One thread, the engine core's. Any exception inside a hook turns the connector into one that finds and
+stores nothing (Guard): the engine lives, loads that were promised end as failed, copies in flight are waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.logger import init_logger
+
+from hostkv import _core
+from hostkv.vllm import compat, geometry, options
+from hostkv.vllm.block_pool import BlockPoolShim
+from hostkv.vllm.guard import Guard
+from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
+
+logger = init_logger(__name__)
+
+_HIT, _RETRY = 1, 2
+_OK = 0
+
+
+@dataclass(slots=True, eq=False)
+class Tracked:
+    """A request of vLLM and what the core knows of it."""
+
+    handle: int
+    request: Any
+    num_hashes: int = 0
+    last_hash: Any = None
+    local_tokens: int = 0  # of the last lookup
+    owns_blocks: bool = False
+    tails: list[tuple[int, int, int, int]] | None = None  # hand-offs that no step will carry
+
+
+class SchedulerSide:
+    """See the module. `core` is None until the cache manager is bound."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str) -> None:
+        self._vllm_config = vllm_config
+        self._kv_cache_config = kv_cache_config
+        self._options = resolved
+        self._pool_key = pool_key
+        self._caching = bool(vllm_config.cache_config.enable_prefix_caching)
+        self._guard = Guard("scheduler")
+        self.core: _core.Scheduler | None = None
+        self.geometry: _core.Geometry | None = None
+        self.events: Any = None
+        self.changed = True  # something that statistics show may have changed
+        self._requests: dict[str, Tracked] = {}
+        self._by_handle: dict[int, Tracked] = {}
+        self._last_handle = 0
+        self._loading: dict[int, str] = {}  # handle -> request id: the engine waits for this load
+        self._sent: set[int] = set()  # handles of loads that the ranks know of
+        self._ended: dict[str, bool] = {}  # goes into the next message
+        self._reset_after_failure = False
+        self._shut_down = False
+        self._ranks: set[int] = set()
+
+    # ------------------------------------------------------------------------------------------------ binding
+
+    def bind(self, kv_cache_manager: Any, record_events: bool) -> None:
+        """Once, when the engine's cache manager is there."""
+        if not self._caching:
+            return
+        self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config)
+        alignment = compat.alignment_of_manager(kv_cache_manager)
+        if alignment is not None and alignment != self.geometry.hit_alignment_tokens:
+            logger.warning(
+                "HostKV ends hits on multiples of %d tokens, the engine's own end on %d",
+                self.geometry.hit_alignment_tokens,
+                alignment,
+            )
+        self.core = _core.Scheduler(
+            geometry=self.geometry,
+            options=self._options.core_json,
+            num_ranks=self._vllm_config.parallel_config.world_size,
+            pool=BlockPoolShim(kv_cache_manager, self._options.values.get("store_mode") != "eager"),
+            damages_fine_hits=geometry.damages_fine_hits(self._kv_cache_config, self.geometry),
+            record_events=record_events,
+        )
+
+    def take_capacities(self, messages: Iterable[Any]) -> None:
+        """Of every rank once; those of other connectors and repeats are left out."""
+        for message in messages:
+            if not isinstance(message, CapacityMessage) or message.pool_key != self._pool_key or self.core is None:
+                continue
+            if message.capacity["rank"] not in self._ranks:
+                self.core.on_worker_capacity(**message.capacity)
+                self._ranks.add(message.capacity["rank"])
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def _track(self, request: Any) -> Tracked:
+        tracked = self._requests.get(request.request_id)
+        if tracked is not None and tracked.request is request:
+            return tracked
+        if tracked is not None:
+            self._forget(tracked, 0)
+        assert self.core is not None
+        self._last_handle += 1
+        tracked = Tracked(self._last_handle, request)
+        self.core.add_request(
+            tracked.handle,
+            request.request_id,
+            max(1, request.num_prompt_tokens),
+            bool(getattr(request, "skip_reading_prefix_cache", False)),
+            options.request_limits(request, self._options.offload_prompt_only),
+        )
+        self._requests[request.request_id] = tracked
+        self._by_handle[tracked.handle] = tracked
+        return tracked
+
+    def _forget(self, tracked: Tracked, num_computed_tokens: int) -> None:
+        assert self.core is not None
+        request_id = tracked.request.request_id
+        if self._requests.get(request_id) is tracked:
+            del self._requests[request_id]
+        self._by_handle.pop(tracked.handle, None)
+        self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
+
+    def _sync_hashes(self, tracked: Tracked) -> None:
+        """Hands over new prefix hashes. A session may have gone back: hashes are chained, so the last one tells."""
+        hashes = tracked.request.block_hashes
+        known = tracked.num_hashes
+        if known == len(hashes) and (known == 0 or hashes[-1] is tracked.last_hash):
+            return
+        assert self.core is not None
+        if known > 0 and (len(hashes) < known or hashes[known - 1] != tracked.last_hash):
+            self.core.truncate_block_hashes(tracked.handle, 0)
+            known = 0
+        if len(hashes) > known:
+            self.core.append_block_hashes(tracked.handle, hashes, known)
+        tracked.num_hashes = len(hashes)
+        tracked.last_hash = hashes[-1] if hashes else None
+
+    def on_new_request(self, request: Any) -> None:
+        if self.core is not None and not self._guard.broken:
+            with self._guard("on_new_request"):
+                self._track(request)
+
+    # ------------------------------------------------------------------------------------------------ lookups
+
+    def match(self, request: Any, num_local_tokens: int) -> tuple[int | None, bool]:
+        """get_num_new_matched_tokens."""
+        if self.core is None or self._guard.broken:
+            return 0, False
+        with self._guard("get_num_new_matched_tokens"):
+            self.changed = True
+            tracked = self._track(request)
+            self._sync_hashes(tracked)
+            tracked.local_tokens = num_local_tokens
+            tracked.owns_blocks = False
+            kind, tokens, shared_prefix = self.core.match_prefix(
+                tracked.handle, request.num_tokens, num_local_tokens
+            )
+            if shared_prefix > (getattr(request, "shared_prefix_boundary", None) or 0):
+                request.shared_prefix_boundary = shared_prefix
+            if kind == _RETRY:
+                return None, False
+            if kind == _HIT:
+                return tokens, True
+        return 0, False
+
+    def loaded_groups(self) -> tuple[int, ...]:
+        """get_loaded_kv_cache_group_ids: the groups whose new blocks a load fills."""
+        if self.geometry is None:
+            return ()
+        return tuple(group for group in range(self.geometry.num_groups) if self.geometry.offloadable(group))
+
+    def allocated(self, request: Any, tables: Any, num_external_tokens: int) -> None:
+        """update_state_after_alloc. A load that cannot be planned is reported as failed, never forgotten."""
+        if self.core is None:
+            return
+        planned = False
+        if not self._guard.broken:
+            with self._guard("update_state_after_alloc"):
+                tracked = self._track(request)
+                self._sync_hashes(tracked)
+                try:
+                    self.core.on_blocks_allocated(
+                        tracked.handle, tables, tracked.local_tokens, num_external_tokens
+                    )
+                except ValueError:
+                    self.core.cancel_match(tracked.handle)
+                    raise
+                tracked.owns_blocks = True
+                planned = True
+                if num_external_tokens > 0:
+                    self._loading[tracked.handle] = request.request_id
+        if num_external_tokens > 0 and not planned:
+            self._ended[request.request_id] = False
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def build(self, output: Any) -> StepMessage:
+        """build_connector_meta."""
+        message = StepMessage(has_forward=output.total_num_scheduled_tokens > 0)
+        if self.core is not None and not self._guard.broken:
+            with self._guard("build_connector_meta"):
+                self._build_step(output, message)
+                self._take_at_once()
+        if self._guard.broken:
+            self._wind_down()
+        if self._ended:
+            message.ended, self._ended = self._ended, {}
+        return message
+
+    def _build_step(self, output: Any, message: StepMessage) -> None:
+        assert self.core is not None
+        requests = self._requests
+        preempted = []
+        for request_id in output.preempted_req_ids or ():
+            tracked = requests.get(request_id)
+            if tracked is not None:
+                preempted.append(tracked.handle)
+        scheduled: list[int] = []
+        for request_id, num_tokens in output.num_scheduled_tokens.items():
+            tracked = requests.get(request_id)
+            if tracked is None or not tracked.owns_blocks:
+                continue
+            request = tracked.request
+            self._sync_hashes(tracked)
+            computed = request.num_computed_tokens
+            scheduled += (tracked.handle, computed, max(0, min(num_tokens, request.num_tokens - computed)))
+        step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
+        for handle in preempted:
+            # One that was admitted again in this same pass owns the blocks of its new admission.
+            if handle not in scheduled and handle not in self._loading:
+                self._by_handle[handle].owns_blocks = False
+        loads = self.core.take_started_loads()
+        if step:
+            message.step = step
+            self.changed = True
+        for handle, job in loads:
+            message.loads[job] = self._loading[handle]
+            self._sent.add(handle)
+
+    def _hand_offs(self, output: Any) -> list[tuple[int, int, int, int]]:
+        state = getattr(output, "kv_connector_block_state", None)
+        offered = getattr(state, "boundary_state_offloads", None)
+        if not offered:
+            return []
+        finished = output.finished_req_ids or ()
+        hand_offs = []
+        for request_id, entries in offered.items():
+            tracked = self._requests.get(request_id)
+            if tracked is not None and request_id not in finished:
+                hand_offs += [(tracked.handle, group, block, boundary) for group, block, boundary in entries]
+        return hand_offs
+
+    def _take_at_once(self) -> None:
+        """Loads that ended without a job: no rank knows of them, so each is told to report them."""
+        assert self.core is not None
+        for handle, status in self.core.take_load_outcomes():
+            request_id = self._loading.pop(handle, None)
+            if request_id is not None:
+                self._ended[request_id] = status == _OK
+
+    def _wind_down(self) -> None:
+        """The connector broke. What was not sent is failed, so that nobody waits; copies in flight end by themselves,
+        then the last pins go."""
+        assert self.core is not None
+        if not self._reset_after_failure:
+            self._reset_after_failure = True
+            with self._guard("reset after a failure"):
+                self.core.reset()
+                self._take_at_once()
+            for handle in [handle for handle in self._loading if handle not in self._sent]:
+                self._ended[self._loading.pop(handle)] = False
+        if not self._loading and not self._shut_down:
+            with self._guard("shutdown after a failure"):
+                if self.core.metrics()["jobs_in_flight"] == 0:
+                    self._shut_down = True
+                    self.core.shutdown()
+
+    def results(self, output: Any) -> None:
+        """update_connector_output. The core has the last word on a load: it knows of resets and of other ranks."""
+        report = output.kv_connector_worker_meta
+        if not isinstance(report, RankReport) or self.core is None:
+            return
+        self.changed = True
+        with self._guard("update_connector_output"):
+            if report.capacities:
+                self.take_capacities(report.capacities)
+            if report.results:
+                self._take_results(report.results, output)
+        if self._guard.broken:
+            ended = set(output.finished_recving or ())
+            for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
+                del self._loading[handle]
+
+    def _take_results(self, results: list[JobResult], output: Any) -> None:
+        assert self.core is not None
+        self.core.on_worker_results(results)
+        failed = getattr(output, "failed_recving", None) or ()
+        for handle, status in self.core.take_load_outcomes():
+            request_id = self._loading.pop(handle, None)
+            self._sent.discard(handle)
+            if request_id is None:
+                continue
+            if status != _OK:
+                tracked = self._by_handle.get(handle)
+                if tracked is not None:
+                    tracked.owns_blocks = False
+                if request_id not in failed and request_id in (output.finished_recving or ()):
+                    output.finished_recving.discard(request_id)
+                    self._ended[request_id] = False
+
+    # ------------------------------------------------------------------------------------------------ ends
+
+    def offer_tail(self, request: Any, entries: Iterable[tuple[int, int, int]]) -> None:
+        """register_finished_partial_tail: kept for the request's end, which follows at once."""
+        if self.core is None or self._guard.broken:
+            return
+        with self._guard("register_finished_partial_tail"):
+            tracked = self._track(request)
+            tracked.tails = [(tracked.handle, group, block, boundary) for group, block, boundary in entries]
+
+    def finished(self, request: Any) -> None:
+        """request_finished_all_groups: finished or aborted, in any state. The last sampled token was never computed."""
+        tracked = self._requests.get(request.request_id)
+        if tracked is None or self.core is None:
+            return
+        self.changed = True
+        with self._guard("request_finished_all_groups"):
+            self._sync_hashes(tracked)
+            computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
+            self._forget(tracked, computed if tracked.owns_blocks else 0)
+
+    def has_pending_work(self) -> bool:
+        if self._ended:
+            return True
+        return self.core is not None and (
+            bool(self._loading) if self._guard.broken else self.core.has_pending_work()
+        )
+
+    def has_pending_block_frees(self) -> bool:
+        return self.core is not None and not self._guard.broken and self.core.holds_alone()
+
+    def reset(self) -> bool:
+        if self.core is None:
+            return True
+        self.changed = True
+        with self._guard("reset_cache"):
+            return self.core.reset()
+        return False
+
+    def shutdown(self) -> None:
+        if self.core is not None and not self._shut_down:
+            self._shut_down = True
+            with self._guard("shutdown"):
+                self.core.shutdown()

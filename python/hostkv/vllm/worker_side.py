@@ -1,0 +1,207 @@
+"""The worker half of one rank: binds each step's message to the core and reports what has ended.
+
+One thread, the rank's step thread; the copies run on the core's threads. Whatever order the engine's hooks come in, a
+step's loads are started once, its stores once and behind the forward, and each load is reported exactly once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.logger import init_logger
+
+from hostkv import _core
+from hostkv.vllm import geometry, layout, options
+from hostkv.vllm.guard import Guard
+from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
+
+logger = init_logger(__name__)
+
+_OK = 0
+_INTERNAL = 11
+_SHUTDOWN_SECONDS = 10.0
+
+
+class WorkerSide:
+    """See the module. `core` is None until the caches are registered."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str) -> None:
+        self._vllm_config = vllm_config
+        self._kv_cache_config = kv_cache_config
+        self._options = resolved
+        self._pool_key = pool_key
+        self._guard = Guard("worker")
+        self._rank = int(vllm_config.parallel_config.rank)
+        self.core: Any = None
+        self.kv_caches: dict[str, Any] = {}
+        self._registered = False
+        self.changed = True  # something that statistics show may have changed
+        self._capacity: CapacityMessage | None = None
+        self._capacity_told = False
+        self._message: StepMessage | None = None  # of this step, not started
+        self._bound = False  # the core has a step that was not polled
+        self._stores_started = True
+        self._jobs_in_flight = 0
+        self._load_of_job: dict[int, str] = {}
+        self._jobs_of_load: dict[str, int] = {}
+        self._failed_loads: set[str] = set()
+        self._finished: set[str] = set()
+        self._failed: set[str] = set()
+        self._results: list[JobResult] = []
+
+    # ------------------------------------------------------------------------------------------------ memory
+
+    def register(self, kv_caches: dict[str, Any]) -> None:
+        """register_kv_caches. Raises what the operator must mend: sizes, devices, layouts."""
+        self.kv_caches = kv_caches
+        if not self._vllm_config.cache_config.enable_prefix_caching:
+            return
+        resolved = geometry.resolve(self._kv_cache_config, self._vllm_config)
+        described = layout.describe(self._kv_cache_config, resolved, kv_caches)
+        if self.core is None:
+            self.core = _core.Worker(
+                geometry=resolved,
+                options=self._options.core_json,
+                rank=self._rank,
+                num_ranks=self._vllm_config.parallel_config.world_size,
+                device=described.device,
+            )
+        capacity = self.core.register_layout(described.num_blocks, described.regions, described.groups)
+        self._registered = True
+        self._capacity = CapacityMessage(self._pool_key, capacity)
+
+    def unregister(self) -> None:
+        """The engine is about to give up its cache memory. Copies end first; the host's bytes stay."""
+        if self.core is not None and self._registered:
+            self._poll()
+            self.core.unregister_layout(_SHUTDOWN_SECONDS)
+            self._registered = False
+
+    def restore(self) -> None:
+        """The memory is back, at the same addresses."""
+        if self.kv_caches and not self._registered:
+            self.register(self.kv_caches)
+
+    def handshake(self) -> CapacityMessage | None:
+        return self._capacity
+
+    # ------------------------------------------------------------------------------------------------ one step
+
+    def bind(self, message: Any) -> None:
+        """bind_connector_metadata."""
+        self._message = message if isinstance(message, StepMessage) else None
+
+    def start_loads(self) -> None:
+        """start_load_kv, or the first hook of the step that comes instead of it."""
+        message, self._message = self._message, None
+        if message is None:
+            return
+        for request_id, good in message.ended.items():
+            self._end_without_copy(request_id, good)
+        for job, request_id in message.loads.items():
+            self._load_of_job[job] = request_id
+            self._jobs_of_load[request_id] = self._jobs_of_load.get(request_id, 0) + 1
+        if message.step is None:
+            return
+        self._stores_started = not message.has_forward
+        started = False
+        if self.core is not None and not self._guard.broken:
+            with self._guard("start_load_kv"):
+                self.core.bind_step(message.step)
+                self._bound = started = True
+                self.core.start_loads()
+        if not started:
+            self._refuse(message.step)
+
+    def start_stores(self) -> None:
+        """wait_for_save: behind the forward, and behind the drafter's where there is one."""
+        self.start_loads()
+        self._stores_started = True
+        if self._bound and not self._guard.broken:
+            with self._guard("wait_for_save"):
+                self.core.start_stores()
+
+    def take_finished(self) -> tuple[set[str], set[str]]:
+        """get_transfer_results: (ended loads, those of them that failed).
+
+        With a drafter it comes before wait_for_save; then nothing is polled yet, since that would start the stores.
+        """
+        self.start_loads()
+        if self._stores_started:
+            self._poll()
+        finished, self._finished = self._finished, set()
+        failed, self._failed = self._failed, set()
+        return finished, failed
+
+    def end_step(self) -> None:
+        """clear_connector_metadata: the last hook of every step."""
+        self.start_loads()
+        if self._bound:
+            self._poll()
+        self._stores_started = True
+
+    def take_report(self) -> RankReport | None:
+        """build_connector_worker_meta: None where there is no news."""
+        capacities = []
+        if self._capacity is not None and not self._capacity_told:
+            capacities.append(self._capacity)
+            self._capacity_told = True
+        results, self._results = self._results, []
+        return RankReport(results, capacities) if results or capacities else None
+
+    # ------------------------------------------------------------------------------------------------ results
+
+    def _poll(self) -> None:
+        if self.core is None or (self._jobs_in_flight == 0 and not self._bound):
+            return
+        with self._guard("get_transfer_results"):
+            results = self.core.poll()
+            self._bound = False
+            self._jobs_in_flight = self.core.metrics()["jobs_in_flight"]
+            if results:
+                self._take(results)
+
+    def _take(self, results: list[JobResult]) -> None:
+        self.changed = True
+        self._results += results
+        for _, job, _, status, _ in results:
+            request_id = self._load_of_job.pop(job, None)
+            if request_id is None:
+                continue
+            if status != _OK:
+                self._failed_loads.add(request_id)
+            self._jobs_of_load[request_id] -= 1
+            if self._jobs_of_load[request_id] == 0:
+                del self._jobs_of_load[request_id]
+                self._report(request_id, request_id not in self._failed_loads)
+                self._failed_loads.discard(request_id)
+
+    def _report(self, request_id: str, good: bool) -> None:
+        self._finished.add(request_id)
+        if not good:
+            self._failed.add(request_id)
+
+    def _end_without_copy(self, request_id: str, good: bool) -> None:
+        """While copies of the same load run on this rank, they end first."""
+        if request_id in self._jobs_of_load:
+            self._failed_loads.add(request_id)
+        else:
+            self._report(request_id, good)
+
+    def _refuse(self, step: bytes) -> None:
+        """The step could not be begun: each of its jobs has failed on this rank."""
+        with self._guard("describe_step"):
+            described = _core.describe_step(step)
+            self._take(
+                [(described["epoch"], job["id"], self._rank, _INTERNAL, []) for job in described["jobs"]]
+            )
+
+    # ------------------------------------------------------------------------------------------------ end
+
+    def shutdown(self) -> None:
+        """Idempotent. Copies end, memory is given back; nothing of the device is touched afterwards."""
+        core, self.core = self.core, None
+        self.kv_caches = {}
+        if core is not None:
+            with self._guard("shutdown"):
+                core.shutdown(_SHUTDOWN_SECONDS)
