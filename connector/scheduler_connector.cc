@@ -379,6 +379,7 @@ void SchedulerConnectorImpl::shutdown() {
     abandon_job(job, StatusCode::kCanceled);
   }
   jobs_.clear();
+  started_loads_.clear();
   outcomes_.clear();
   loads_.clear();
   requests_.clear();

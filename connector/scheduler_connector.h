@@ -35,6 +35,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
                              std::int64_t num_external_tokens) override;
   Status cancel_match(RequestId id) override;
   Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) override;
+  std::vector<StartedLoad> take_started_loads() override;
   void on_worker_results(std::span<const JobResult> results) override;
   std::vector<LoadOutcome> take_load_outcomes() override;
   Status request_finished(RequestId id, std::int64_t num_computed_tokens,
@@ -143,6 +144,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::unordered_map<RequestId, RequestState> requests_;
   std::unordered_map<JobId, PlannedJob> jobs_;
   std::vector<JobId> unsent_;  // in planning order
+  std::vector<StartedLoad> started_loads_;
   std::vector<LoadOutcome> outcomes_;
   std::unordered_map<RequestId, Load> loads_;
   std::unordered_map<std::uint32_t, Chain> chains_;

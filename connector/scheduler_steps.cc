@@ -81,10 +81,14 @@ std::vector<std::byte> SchedulerConnectorImpl::write_metadata() {
   for (const JobId id : unsent_) {
     num_blocks += jobs_.at(id).blocks.size();
   }
+  started_loads_.clear();
   StepMetadataWriter writer(epoch_, ++sequence_, unsent_.size(), num_blocks);
   for (const JobId id : unsent_) {
     PlannedJob& job = jobs_.at(id);
     job.sent = true;
+    if (job.direction != Direction::kStore) {
+      started_loads_.push_back(StartedLoad{job.request, id});
+    }
     writer.begin_job(id, job.direction, job.blocks.size());
     for (const JobBlock& block : job.blocks) {
       const SlotId slot = block.entry == kNoEntry ? SlotId{block.source.value()} : pool_->cache.slot(block.entry);
@@ -93,6 +97,10 @@ std::vector<std::byte> SchedulerConnectorImpl::write_metadata() {
   }
   unsent_.clear();
   return writer.finish();
+}
+
+std::vector<StartedLoad> SchedulerConnectorImpl::take_started_loads() {
+  return std::exchange(started_loads_, {});
 }
 
 void SchedulerConnectorImpl::forget_preempted(const StepInput& step) {

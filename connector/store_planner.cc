@@ -68,7 +68,7 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   StoreProgress& progress = request.stores;
   storable_tokens = std::min(storable_tokens, request.hashes.hashed_tokens());
   progress.retry_tokens = moment == Moment::kEnd ? 0 : progress.retry_tokens;
-  read_tables(request);
+  name_keys(request);
   find_boundaries(request, storable_tokens);
   from_start_ = must_verify(request, storable_tokens, moment);
   if (from_start_ && boundaries_.empty() && progress.stored_tokens <= storable_tokens) {
@@ -77,26 +77,44 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   if (std::ranges::binary_search(boundaries_, progress.open_boundary_tokens)) {
     progress.open_boundary_tokens = 0;  // open again only if this try does not fail
   }
-  drop_unstorable(request, storable_tokens);
-  plan_boundaries(request, storable_tokens, job);
+  if (!boundaries_.empty()) {
+    read_tables(request, storable_tokens);
+    drop_unstorable(request, storable_tokens);
+    plan_boundaries(request, storable_tokens, job);
+  }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
   const std::int64_t settled = (storable_tokens - max_drop_tokens_) / alignment * alignment;
   progress.tried_tokens = std::max(progress.tried_tokens, settled);
 }
 
-void StorePlanner::read_tables(const RequestState& request) {
-  const Geometry& geometry = context_.geometry;
-  sources_.assign(geometry.num_groups(), {});
+void StorePlanner::name_keys(const RequestState& request) {
   hash_size_bytes_ = request.hashes.hash_size_bytes;
   tags_.clear();
-  for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
-    const GroupIndex group{g};
-    tags_.push_back(make_key_tag(group, hash_size_bytes_, context_.namespace_fingerprint));
-    if (geometry.offloadable(group) && !is_align_state(geometry.group(group))) {
-      sources_[g].table = context_.engine.block_table(request.id, group);
-      sources_[g].left_out = {request.loaded_from_tokens / geometry.span_tokens(group),
-                              geometry.needs(group, request.admitted_tokens).first_block};
+  for (std::uint32_t g = 0; g < context_.geometry.num_groups(); ++g) {
+    tags_.push_back(make_key_tag(GroupIndex{g}, hash_size_bytes_, context_.namespace_fingerprint));
+  }
+}
+
+// REQUIRES: boundaries. What windows want begins later at a later boundary.
+void StorePlanner::read_tables(const RequestState& request, std::int64_t storable_tokens) {
+  const Geometry& geometry = context_.geometry;
+  sources_.assign(geometry.num_groups(), {});
+  const auto read = [&](GroupIndex group, std::int64_t first_block) {
+    Source& source = sources_[group.value()];
+    source.left_out = {request.loaded_from_tokens / geometry.span_tokens(group),
+                       geometry.needs(group, request.admitted_tokens).first_block};
+    const bool begins_left_out = first_block >= source.left_out.first_block;
+    source.first_read = begins_left_out ? std::max(first_block, source.left_out.end_block) : first_block;
+    source.table = context_.engine.block_table(request.id, group, source.first_read);
+  };
+  const std::int64_t done_tokens = std::max(request.stores.stored_tokens, request.admitted_tokens);
+  for (const GroupIndex group : full_groups_) {
+    read(group, done_tokens / geometry.span_tokens(group));
+  }
+  for (const GroupIndex group : other_groups_) {
+    if (!is_align_state(geometry.group(group))) {
+      read(group, wanted_range(group, boundaries_.front(), storable_tokens).first_block);
     }
   }
 }
@@ -277,7 +295,6 @@ void StorePlanner::collect_full(const RequestState& request, GroupIndex group, s
   const Geometry& geometry = context_.geometry;
   const std::int64_t span = geometry.span_tokens(group);
   const std::int64_t drop = geometry.drops_unit(group) ? std::min(geometry.hit_alignment_tokens(), span) : 0;
-  const Source& source = sources_[group.value()];
   std::int64_t next_block = done_tokens / span;
   const std::size_t stride_bytes =
       static_cast<std::size_t>(span / request.hashes.hash_block_tokens) * request.hashes.hash_size_bytes;
@@ -289,12 +306,12 @@ void StorePlanner::collect_full(const RequestState& request, GroupIndex group, s
     const std::int64_t tail = is_tail_written ? boundaries[k] + drop : boundaries[k] / span * span;
     for (; (next_block + 1) * span <= tail; ++next_block, next_hash += stride_bytes) {
       if (!leaves_to_device_) {
-        add_candidate(next_hash, group, (next_block + 1) * span, k, source.at(next_block), false);
+        add_candidate(next_hash, group, (next_block + 1) * span, k, next_block);
       }
     }
     const bool ends_inside = next_block * span < tail || (next_block * span > tail && tail % span != 0);
     if (ends_inside) {
-      add_candidate(request, group, tail, k, source.at(tail / span), false);
+      add_candidate(request, group, tail, k, tail / span);
     }
   }
 }
@@ -304,7 +321,8 @@ void StorePlanner::collect_other(const RequestState& request, GroupIndex group,
   const std::int64_t span = context_.geometry.span_tokens(group);
   if (is_align_state(context_.geometry.group(group))) {
     for (std::size_t k = 0; k < boundaries.size(); ++k) {
-      add_candidate(request, group, boundaries[k], k, handed_off(request, group, boundaries[k]), false);
+      add_candidate(request.hashes.at_boundary(boundaries[k]).data(), group, boundaries[k], k, kHandedOff).source =
+          handed_off(request, group, boundaries[k]);
     }
     return;
   }
@@ -312,57 +330,94 @@ void StorePlanner::collect_other(const RequestState& request, GroupIndex group,
   for (std::size_t k = 0; k < boundaries.size(); ++k) {
     const BlockIndexRange range = wanted_range(group, boundaries[k], storable_tokens);
     for (std::int64_t i = std::max(range.first_block, next_block); i < range.end_block; ++i) {
-      add_candidate(request, group, (i + 1) * span, k, sources_[group.value()].at(i), true);
+      add_candidate(request, group, (i + 1) * span, k, i);
     }
     next_block = std::max(next_block, range.end_block);
   }
 }
 
 void StorePlanner::add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens,
-                                 std::size_t ordinal, BlockId source, bool is_kept_by_device) {
-  add_candidate(request.hashes.at_boundary(end_tokens).data(), group, end_tokens, ordinal, source, is_kept_by_device);
+                                 std::size_t ordinal, std::int64_t block_index) {
+  add_candidate(request.hashes.at_boundary(end_tokens).data(), group, end_tokens, ordinal, block_index);
 }
 
-void StorePlanner::add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens,
-                                 std::size_t ordinal, BlockId source, bool is_kept_by_device) {
+StorePlanner::Candidate& StorePlanner::add_candidate(const std::byte* engine_hash, GroupIndex group,
+                                                     std::int64_t end_tokens, std::size_t ordinal,
+                                                     std::int64_t block_index) {
   Candidate& added = candidates_.emplace_back();
   added.engine_hash = engine_hash;
   added.hash = hash_of(detail::make_key(engine_hash, hash_size_bytes_, tags_[group.value()]));
   added.end_tokens = end_tokens;
   added.ordinal = static_cast<std::uint32_t>(ordinal);
   added.group = group;
-  added.source = source;
-  added.is_kept_by_device = is_kept_by_device;
+  added.block_index = static_cast<std::uint32_t>(block_index);
+  return added;
 }
 
 // Of the candidates those stay that are neither stored nor on the way (nor left to the device).
 void StorePlanner::keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries) {
   num_present_ = 0;
   num_new_wants_ = 0;
+  bool has_holes = false;
   std::size_t kept = 0;
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     if (i + kPrefetchDistance < candidates_.size()) {
       context_.cache.prefetch(candidates_[i + kPrefetchDistance].hash);
     }
-    const Candidate& candidate = candidates_[i];
-    const bool is_new =
-        candidate.end_tokens > request.stores.counted_tokens && candidate.end_tokens <= boundaries[candidate.ordinal];
+    Candidate& candidate = candidates_[i];
     if (context_.cache.find(key_of(candidate), candidate.hash) != kNoEntry) {
-      num_present_ += is_new ? 1 : 0;
+      num_present_ += is_new(candidate, request, boundaries) ? 1 : 0;
       continue;
     }
-    // Only what stands between the device's own blocks and a load's has no source here, and nobody asks for it.
-    if (candidate.source == kNullBlock) {
-      continue;
+    const bool is_hole = candidate.block_index < sources_[candidate.group.value()].first_read;
+    has_holes = has_holes || is_hole;
+    if (is_hole || find_source(candidate, request, boundaries)) {
+      candidates_[kept++] = candidate;
     }
-    if (leaves_to_device_ && candidate.is_kept_by_device &&
-        context_.engine.carries_key(candidate.source, candidate.group, {candidate.engine_hash, hash_size_bytes_})) {
-      continue;
-    }
-    num_new_wants_ += is_new ? 1 : 0;
-    candidates_[kept++] = candidate;
   }
   candidates_.resize(kept);
+  if (has_holes) {
+    fill_holes(request, boundaries);
+  }
+}
+
+// What was stored, or loaded, and has left the host since: only now the tables are read from there on.
+void StorePlanner::fill_holes(const RequestState& request, std::span<const std::int64_t> boundaries) {
+  std::vector<std::int64_t> lowest(sources_.size(), std::numeric_limits<std::int64_t>::max());
+  for (const Candidate& candidate : candidates_) {
+    std::int64_t& of_group = lowest[candidate.group.value()];
+    of_group = std::min<std::int64_t>(of_group, candidate.block_index);
+  }
+  for (const GroupIndex group : full_groups_) {
+    Source& source = sources_[group.value()];
+    if (lowest[group.value()] < source.first_read) {
+      source.first_read = lowest[group.value()];
+      source.table = context_.engine.block_table(request.id, group, source.first_read);
+    }
+  }
+  std::erase_if(candidates_, [&](Candidate& candidate) {
+    return candidate.source == kNullBlock && !find_source(candidate, request, boundaries);
+  });
+}
+
+// False: it is not stored. Only what stands between the device's own blocks and a load's has no source here, and nobody
+// asks for it.
+bool StorePlanner::find_source(Candidate& candidate, const RequestState& request,
+                               std::span<const std::int64_t> boundaries) {
+  if (candidate.block_index != kHandedOff) {
+    candidate.source = sources_[candidate.group.value()].at(candidate.block_index);
+  }
+  if (candidate.source == kNullBlock || (leaves_to_device_ && is_left_to_device(candidate))) {
+    return false;
+  }
+  num_new_wants_ += is_new(candidate, request, boundaries) ? 1 : 0;
+  return true;
+}
+
+// The device keeps the blocks of windows under their keys, if it has them.
+bool StorePlanner::is_left_to_device(const Candidate& candidate) const {
+  return candidate.block_index != kHandedOff && !is_full(context_.geometry.group(candidate.group)) &&
+         context_.engine.carries_key(candidate.source, candidate.group, {candidate.engine_hash, hash_size_bytes_});
 }
 
 StorePlanner::Outcome StorePlanner::reserve_and_commit(const RequestState& request, PlannedJob& job) {

@@ -62,24 +62,30 @@ class StorePlanner {
     std::int64_t end_tokens = 0;             // of the key
     std::uint32_t ordinal = 0;               // of its set among those that are tried together
     GroupIndex group;
-    BlockId source;
-    bool is_kept_by_device = false;  // if the device has the key
+    std::uint32_t block_index = kHandedOff;  // in the group's table
+    BlockId source;                          // of a handed-off state; of others once they are known to be missing
   };
+  static constexpr std::uint32_t kHandedOff = 0xFFFFFFFFU;
 
-  // A group's table, and what of it stands between the device's own blocks and a load's: never written.
+  // A group's table, and what of it stands between the device's own blocks and a load's: never written. Entries are
+  // asked for from `first_read` on: of windows those of the boundaries that are tried, of full attention first those
+  // behind what is stored, and more where one before that has left the host.
   struct Source {
     GroupTable table;
+    std::int64_t first_read = 0;
     BlockIndexRange left_out;
     // Boundaries are looked at in ascending order, so that each block of a window is looked at once.
     std::int64_t scanned_end = 0;
     std::int64_t last_gone = -1;  // the last of the scanned blocks that is neither here nor stored
     [[nodiscard]] BlockId at(std::int64_t index) const {
-      const bool readable = index < std::ssize(table) && (index < left_out.first_block || index >= left_out.end_block);
+      const bool readable = index >= first_read && index < std::ssize(table) &&
+                            (index < left_out.first_block || index >= left_out.end_block);
       return readable ? table[static_cast<std::size_t>(index)] : kNullBlock;
     }
   };
 
-  void read_tables(const RequestState& request);
+  void name_keys(const RequestState& request);
+  void read_tables(const RequestState& request, std::int64_t storable_tokens);
   [[nodiscard]] bool must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const;
   void find_boundaries(const RequestState& request, std::int64_t storable_tokens);
   [[nodiscard]] std::int64_t end_of_tables() const;
@@ -102,13 +108,22 @@ class StorePlanner {
                      std::int64_t storable_tokens);
   void sort_by_set(std::size_t num_sets);
   void add_candidate(const RequestState& request, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
-                     BlockId source, bool is_kept_by_device);
-  void add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
-                     BlockId source, bool is_kept_by_device);
+                     std::int64_t block_index);
+  Candidate& add_candidate(const std::byte* engine_hash, GroupIndex group, std::int64_t end_tokens, std::size_t ordinal,
+                           std::int64_t block_index);
   [[nodiscard]] OffloadKey key_of(const Candidate& candidate) const {
     return detail::make_key(candidate.engine_hash, hash_size_bytes_, tags_[candidate.group.value()]);
   }
   void keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries);
+  void fill_holes(const RequestState& request, std::span<const std::int64_t> boundaries);
+  bool find_source(Candidate& candidate, const RequestState& request, std::span<const std::int64_t> boundaries);
+  // Not counted before.
+  [[nodiscard]] static bool is_new(const Candidate& candidate, const RequestState& request,
+                                   std::span<const std::int64_t> boundaries) {
+    return candidate.end_tokens > request.stores.counted_tokens &&
+           candidate.end_tokens <= boundaries[candidate.ordinal];
+  }
+  [[nodiscard]] bool is_left_to_device(const Candidate& candidate) const;
   Outcome reserve_and_commit(const RequestState& request, PlannedJob& job);
 
   [[nodiscard]] BlockIndexRange wanted_range(GroupIndex group, std::int64_t boundary_tokens,

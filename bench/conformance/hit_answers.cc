@@ -64,7 +64,9 @@ class ShownCache : public EngineBlocks {
 
   void pin(std::span<const BlockId> /*blocks*/) override {}
   void unpin(std::span<const BlockId> /*blocks*/) override {}
-  GroupTable block_table(RequestId /*request*/, GroupIndex /*group*/) override { return {}; }
+  GroupTable block_table(RequestId /*request*/, GroupIndex /*group*/, std::int64_t /*first_block*/) override {
+    return {};
+  }
   [[nodiscard]] bool shows_cache() const override { return true; }
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override {

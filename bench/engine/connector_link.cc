@@ -22,7 +22,7 @@ CacheKey key_of(GroupIndex group, std::span<const std::byte> hash) {
 
 }  // namespace
 
-GroupTable ConnectorBlocks::block_table(RequestId request, GroupIndex group) {
+GroupTable ConnectorBlocks::block_table(RequestId request, GroupIndex group, std::int64_t /*first_block*/) {
   const auto found = requests_.find(request);
   if (found == requests_.end() || group.value() >= found->second->tables.size()) return {};
   return found->second->tables[group.value()];

@@ -21,7 +21,7 @@ class ConnectorBlocks final : public EngineBlocks {
       : geometry_(geometry), pool_(pool), requests_(requests) {}
   void pin(std::span<const BlockId> blocks) override { pool_.pin(blocks); }
   void unpin(std::span<const BlockId> blocks) override { pool_.unpin(blocks); }
-  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
+  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override;
   [[nodiscard]] bool shows_cache() const override { return true; }
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override;

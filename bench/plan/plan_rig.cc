@@ -105,7 +105,7 @@ void PlanRig::make_hand_offs(RequestId id) {
   if (geometry_.num_groups() <= state.value()) {
     return;
   }
-  const GroupTable table = blocks_.block_table(id, state);
+  const GroupTable table = blocks_.block_table(id, state, 0);
   for (std::int64_t boundary = kHandOffTokens; boundary <= prompt_tokens_; boundary += kHandOffTokens) {
     const std::int64_t index = boundary / geometry_.span_tokens(state) - 1;
     hand_offs_.push_back({id, state, table[static_cast<std::size_t>(index)], boundary});

@@ -28,7 +28,7 @@ class CountedBlocks final : public EngineBlocks {
   explicit CountedBlocks(const Geometry& geometry);
   void pin(std::span<const BlockId> blocks) override { pins_ += std::ssize(blocks); }
   void unpin(std::span<const BlockId> blocks) override { pins_ -= std::ssize(blocks); }
-  [[nodiscard]] GroupTable block_table(RequestId /*request*/, GroupIndex group) override {
+  [[nodiscard]] GroupTable block_table(RequestId /*request*/, GroupIndex group, std::int64_t /*first_block*/) override {
     return tables_[group.value()];
   }
   [[nodiscard]] const std::vector<GroupTable>& all() const { return views_; }

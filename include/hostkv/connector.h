@@ -65,9 +65,11 @@ class EngineBlocks {
   virtual void pin(std::span<const BlockId> blocks) = 0;
   // Undoes pin(); a block of no owner goes back to the free queue, the first of the list to be evicted first.
   virtual void unpin(std::span<const BlockId> blocks) = 0;
-  // The request's current table of one group; it stays until the SchedulerConnector call ends. Empty for an unknown
-  // request.
-  [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group) = 0;
+  // The request's current table of one group in its full length; it stays until the SchedulerConnector call ends or the
+  // same table is asked for again. Entries below `first_block` are not read and may be stale, so that an engine of
+  // another language converts only what is new; `first_block` may lie behind the end, and a table may be asked for
+  // again with a smaller one in the same call. Empty for an unknown request.
+  [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) = 0;
 
   // True: all of the following is implemented.
   [[nodiscard]] virtual bool shows_cache() const { return false; }
@@ -153,6 +155,12 @@ struct FailedBlock {
   friend auto operator<=>(const FailedBlock&, const FailedBlock&) = default;
 };
 
+// A load that a step's metadata carries, of the host or between blocks of the device.
+struct StartedLoad {
+  RequestId request;
+  JobId job;
+};
+
 // What one rank says of one job. Results of different ranks may arrive in different steps.
 struct JobResult {
   std::uint64_t epoch = 0;
@@ -209,8 +217,10 @@ class SchedulerConnector {
   // beside each other, and in the lookup behind a promise of them that was not taken: the answer may then be shorter.
   virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]; what the load fills
-  // (from the block that the local tokens end inside of, where they do) is the request's alone. num_external_tokens is
-  // the promised number or fewer (a load is planned, its targets pinned) or 0 (the promise is dropped). A load to a
+  // (from the block that the local tokens end inside of, where they do) is the request's alone. Entries below
+  // floor(local tokens / span of the group) are not read; with num_external_tokens 0 none is, and each table may be an
+  // empty span. num_external_tokens is the promised number or fewer (a load is planned, its targets pinned) or 0 (the
+  // promise is dropped). A load to a
   // boundary that cannot be assembled (any more) ends at once, with an outcome of kUnavailable. kInvalidArgument: more
   // than was promised, a table without a block where the load needs one, or with one block twice beside a device copy,
   // another number of tables. kFailedPrecondition: it is being loaded.
@@ -223,6 +233,11 @@ class SchedulerConnector {
   // scheduled. kFailedPrecondition: one that owns no blocks or is being loaded. kInvalidArgument: token numbers not in
   // 0 .. 2^40, a request both scheduled and preempted.
   virtual Result<std::vector<std::byte>> build_step_metadata(const StepInput& step) = 0;
+
+  // The load and device-copy jobs that the last build_step_metadata sent, in its order, so that a worker which reports
+  // by request can be told whose load a job is. Each is told once; the next build_step_metadata forgets what was not
+  // taken.
+  virtual std::vector<StartedLoad> take_started_loads() = 0;
 
   // Results in any order, repeated, late or unknown: what does not fit is counted and ignored.
   virtual void on_worker_results(std::span<const JobResult> results) = 0;

@@ -81,7 +81,9 @@ class CacheBlocks final : public EngineBlocks {
       }
     }
   }
-  [[nodiscard]] GroupTable block_table(RequestId id, GroupIndex group) override { return tables_[{id, group.value()}]; }
+  [[nodiscard]] GroupTable block_table(RequestId id, GroupIndex group, std::int64_t /*first_block*/) override {
+    return tables_[{id, group.value()}];
+  }
   [[nodiscard]] bool shows_cache() const override { return true; }
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override {

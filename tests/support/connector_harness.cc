@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +25,9 @@ void FakeBlocks::pin(std::span<const BlockId> blocks) {
     if (block == kNullBlock) {
       errors_.push_back("the null block was pinned");
     }
+    if (block == kStaleBlock) {
+      errors_.push_back("a table entry below first_block was read");
+    }
     ++pins_[block];
   }
 }
@@ -39,9 +43,15 @@ void FakeBlocks::unpin(std::span<const BlockId> blocks) {
   }
 }
 
-GroupTable FakeBlocks::block_table(RequestId request, GroupIndex group) {
+GroupTable FakeBlocks::block_table(RequestId request, GroupIndex group, std::int64_t first_block) {
   const auto at = tables_.find(request);
-  return at == tables_.end() ? GroupTable{} : GroupTable{at->second[group.value()]};
+  if (at == tables_.end()) {
+    return {};
+  }
+  std::vector<BlockId>& shown = shown_[request][group];
+  shown = at->second[group.value()];
+  std::fill_n(shown.begin(), std::clamp<std::int64_t>(first_block, 0, std::ssize(shown)), kStaleBlock);
+  return shown;
 }
 
 std::vector<std::vector<BlockId>>& FakeBlocks::give(RequestId request, std::uint32_t num_groups,

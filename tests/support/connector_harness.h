@@ -13,12 +13,12 @@
 namespace hostkv::testing {
 
 // An engine's block pool that only counts: tables as the test sets them, pins by block, and what a connector must never
-// do (pin the null block, unpin what is not pinned).
+// do (pin the null block or a stale table entry, unpin what is not pinned).
 class FakeBlocks final : public EngineBlocks {
  public:
   void pin(std::span<const BlockId> blocks) override;
   void unpin(std::span<const BlockId> blocks) override;
-  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
+  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override;
 
   // A table of blocks that nobody else has, [num_groups][num_blocks].
   std::vector<std::vector<BlockId>>& give(RequestId request, std::uint32_t num_groups, std::size_t num_blocks);
@@ -31,7 +31,10 @@ class FakeBlocks final : public EngineBlocks {
   [[nodiscard]] const std::vector<std::string>& errors() const { return errors_; }
 
  private:
+  static constexpr BlockId kStaleBlock{0xDEADBEEF};
+
   std::map<RequestId, std::vector<std::vector<BlockId>>> tables_;
+  std::map<RequestId, std::map<GroupIndex, std::vector<BlockId>>> shown_;
   std::map<BlockId, std::int64_t> pins_;  // no zeros
   std::vector<std::string> errors_;
   std::uint32_t last_block_ = 0;

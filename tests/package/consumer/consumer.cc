@@ -61,7 +61,8 @@ class Blocks final : public kv::EngineBlocks {
  public:
   void pin(std::span<const kv::BlockId> blocks) override { num_pins_ += std::ssize(blocks); }
   void unpin(std::span<const kv::BlockId> blocks) override { num_pins_ -= std::ssize(blocks); }
-  [[nodiscard]] kv::GroupTable block_table(kv::RequestId request, kv::GroupIndex group) override {
+  [[nodiscard]] kv::GroupTable block_table(kv::RequestId request, kv::GroupIndex group,
+                                           std::int64_t /*first_block*/) override {
     const auto found = tables_.find(request);
     return found == tables_.end() ? kv::GroupTable{} : kv::GroupTable{found->second[group.value()]};
   }
@@ -70,7 +71,7 @@ class Blocks final : public kv::EngineBlocks {
   std::array<kv::GroupTable, 2> allocate(kv::RequestId request, std::uint32_t first) {
     tables_[request] = {
         {{kv::BlockId{first}, kv::BlockId{first + 1}}, {kv::BlockId{first + 2}, kv::BlockId{first + 3}}}};
-    return {block_table(request, kMla), block_table(request, kState)};
+    return {block_table(request, kMla, 0), block_table(request, kState, 0)};
   }
   [[nodiscard]] std::ptrdiff_t num_pins() const { return num_pins_; }
 

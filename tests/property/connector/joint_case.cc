@@ -23,7 +23,7 @@ class MapDevice final : public EngineBlocks {
  public:
   void pin(std::span<const BlockId>) override {}
   void unpin(std::span<const BlockId>) override {}
-  [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+  [[nodiscard]] GroupTable block_table(RequestId, GroupIndex, std::int64_t) override { return {}; }
   [[nodiscard]] bool shows_cache() const override { return true; }
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t size,
                    std::span<BlockId> blocks) override {

@@ -12,12 +12,13 @@
 
 namespace hostkv::testing {
 
-// Block tables and pin counts, written by the test.
+// Block tables and pin counts, written by the test. What need not be right in a table is wrong.
 class TableEngine final : public EngineBlocks {
  public:
   void pin(std::span<const BlockId> blocks) override {
     for (const BlockId block : blocks) {
       EXPECT_NE(block, kNullBlock) << "the null block is never a source";
+      EXPECT_NE(block, kStaleBlock) << "an entry below first_block was read";
       ++pins_[block];
     }
   }
@@ -29,8 +30,12 @@ class TableEngine final : public EngineBlocks {
       }
     }
   }
-  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override {
-    return tables_[{request, group}];
+  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override {
+    std::vector<BlockId>& shown = shown_[{request, group}];
+    shown = tables_[{request, group}];
+    std::fill_n(shown.begin(), std::clamp<std::int64_t>(first_block, 0, std::ssize(shown)), kStaleBlock);
+    asked.push_back({group.value(), first_block});
+    return shown;
   }
 
   std::vector<BlockId>& table(RequestId request, std::uint32_t group) { return tables_[{request, GroupIndex{group}}]; }
@@ -40,6 +45,9 @@ class TableEngine final : public EngineBlocks {
       table(request, group).emplace_back(block);
     }
   }
+  static constexpr BlockId kStaleBlock{0xDEADBEEF};
+  std::vector<std::pair<std::uint32_t, std::int64_t>> asked;  // group, first block: all calls
+
   [[nodiscard]] std::int64_t num_pins() const {
     std::int64_t pins = 0;
     for (const auto& [block, count] : pins_) {
@@ -50,6 +58,7 @@ class TableEngine final : public EngineBlocks {
 
  private:
   std::map<std::pair<RequestId, GroupIndex>, std::vector<BlockId>> tables_;
+  std::map<std::pair<RequestId, GroupIndex>, std::vector<BlockId>> shown_;
   std::map<BlockId, std::int64_t> pins_;
 };
 

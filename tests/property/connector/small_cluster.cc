@@ -39,7 +39,7 @@ void DeviceBlocks::unpin(std::span<const BlockId> blocks) {
   }
 }
 
-GroupTable DeviceBlocks::block_table(RequestId request, GroupIndex group) {
+GroupTable DeviceBlocks::block_table(RequestId request, GroupIndex group, std::int64_t /*first_block*/) {
   const auto at = tables.find(request);
   return at == tables.end() ? GroupTable{} : GroupTable{at->second[group.value()]};
 }

@@ -21,7 +21,7 @@ class DeviceBlocks final : public EngineBlocks {
   explicit DeviceBlocks(std::uint32_t num_blocks);
   void pin(std::span<const BlockId> blocks) override;
   void unpin(std::span<const BlockId> blocks) override;
-  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group) override;
+  [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override;
 
   [[nodiscard]] std::size_t num_free() const { return free_.size(); }
   BlockId take();

@@ -262,6 +262,62 @@ TEST(StorePlanner, GivesUpAHandedOffBoundaryWhoseStateIsGone) {
   EXPECT_EQ(host.metrics.unstorable_boundaries, 1);
 }
 
+using Asked = std::vector<std::pair<std::uint32_t, std::int64_t>>;
+
+TEST(StorePlanner, ARunningRequestsTablesAreReadFromWhereTheLastStoreEnded) {
+  const Geometry geometry = coarse({.groups = {full(16), window(16, 33)}});
+  PlannerHarness host(geometry, 1000);
+  RequestState request = host.request(1, 1600, 100);
+  host.plan(request, 800);
+  EXPECT_EQ(host.engine.asked, (Asked{{0, 0}, {1, 0}}));
+  host.engine.asked.clear();
+  host.plan(request, 810);
+  EXPECT_TRUE(host.engine.asked.empty()) << "no boundary was completed";
+  EXPECT_EQ(host.plan(request, 816).size(), 2U);
+  EXPECT_EQ(host.engine.asked, (Asked{{0, 50}, {1, 49}})) << "the window wants one block more";
+  host.finish_copies();
+}
+
+TEST(StorePlanner, OfALoadedRequestOnlyWhatTheHostLacksIsRead) {
+  const Geometry geometry = coarse({.groups = {full(16)}});
+  PlannerHarness host(geometry, 1000);
+  RequestState first = host.request(1, 800, 50);
+  host.plan(first, 800);
+  host.finish_copies();
+  RequestState second = host.request(1, 800, 51);
+  second.admitted_tokens = 784;
+  host.engine.asked.clear();
+  EXPECT_TRUE(host.plan(second, 800).empty());
+  EXPECT_EQ(host.engine.asked, (Asked{{0, 49}}));
+  RequestState third = host.request(1, 800, 51);
+  third.admitted_tokens = 784;
+  host.cache().drop(find_in(host.cache(), key_at(third.hashes, GroupIndex{0}, 320)));
+  host.engine.asked.clear();
+  const auto plan = host.plan(third, 800);
+  ASSERT_EQ(plan.size(), 1U) << "the hole is filled";
+  EXPECT_EQ(plan[0].block, host.engine.table(third.id, 0)[19]);
+  EXPECT_EQ(host.engine.asked, (Asked{{0, 49}, {0, 19}}));
+  host.finish_copies();
+}
+
+TEST(StorePlanner, AChainThatIsLookedAtAgainIsReadOnlyWhereItHasAHole) {
+  const Geometry geometry = coarse({.groups = {full(16)}});
+  PlannerHarness host(geometry, 52);
+  RequestState request = host.request(1, 800, 50);
+  host.plan(request, 800);
+  host.finish_copies();
+  RequestState other = host.request(2, 48, 3);
+  host.plan(other, 48);
+  host.finish_copies();
+  ASSERT_EQ(host.cache().num_evictions(), 1U);
+  host.engine.asked.clear();
+  const auto refilled = host.plan(request, 800, {}, StorePlanner::Moment::kEnd);
+  ASSERT_EQ(refilled.size(), 1U);
+  EXPECT_EQ(refilled[0].block, host.engine.table(request.id, 0)[49]) << "the tail had gone";
+  EXPECT_EQ(host.engine.asked, (Asked{{0, 50}, {0, 49}}));
+  host.finish_copies();
+}
+
 TEST(StorePlanner, StoresNothingOfAModelThatCannotResume) {
   const Geometry geometry = coarse({.groups = {full(16), mamba(16, MambaMode::kNone)}});
   PlannerHarness host(geometry, 100);

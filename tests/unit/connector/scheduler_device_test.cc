@@ -42,6 +42,40 @@ TEST(SchedulerDevice, LoadsFromTheHostOnlyWhatTheDeviceDoesNotHave) {
   rig.expect_idle();
 }
 
+TEST(SchedulerDevice, AStepsLoadsAndCopiesAreNamedWithTheirRequestUntilTheNextStep) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  rig.cache_new("abc", 0, 32);
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "stores are nobody's load";
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "nothing was sent yet";
+  const StepMetadata step = rig.step();
+  const std::vector<StartedLoad> started = rig.connector->take_started_loads();
+  ASSERT_EQ(started.size(), 2U);
+  ASSERT_EQ(step.jobs.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(started[i].request, RequestId{2});
+    EXPECT_EQ(started[i].job, step.jobs[i].id);
+  }
+  EXPECT_TRUE(rig.connector->take_started_loads().empty()) << "each is told once";
+  rig.answer_all(step);
+}
+
+TEST(SchedulerDevice, LoadsOfAStepThatWereNotTakenAreForgottenWithTheNext) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.store(1, "abc", 48);
+  rig.add(2, "abc", 49);
+  ASSERT_EQ(rig.hit(2, 49), 48);
+  ASSERT_EQ(rig.admit(2, 49, 48), Status());
+  const StepMetadata step = rig.step();
+  rig.finish(2, 48);
+  rig.step();
+  EXPECT_TRUE(rig.connector->take_started_loads().empty());
+  rig.answer_all(step);
+}
+
 // R18: running requests come first.
 TEST(SchedulerDevice, APromiseThatIsNotTakenInItsStepPinsNoDeviceBlockAnyMore) {
   CasesRig rig({.groups = {full(16)}});
@@ -237,7 +271,7 @@ TEST(SchedulerDevice, ABlockThatIsListedTwiceGoesBackOnce) {
       pins += std::ssize(blocks);
     }
     void unpin(std::span<const BlockId> blocks) override { pins -= std::ssize(blocks); }
-    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex, std::int64_t) override { return {}; }
     [[nodiscard]] bool shows_cache() const override { return true; }
     [[nodiscard]] std::int64_t num_free_blocks() const override { return 8; }
     [[nodiscard]] std::uint64_t num_handed_out() const override { return 8; }
@@ -304,7 +338,7 @@ TEST(SchedulerDevice, AnEngineThatContradictsItselfIsLeftOutOfTheLookup) {
     int calls = 0;
     void pin(std::span<const BlockId>) override {}
     void unpin(std::span<const BlockId>) override {}
-    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex) override { return {}; }
+    [[nodiscard]] GroupTable block_table(RequestId, GroupIndex, std::int64_t) override { return {}; }
     [[nodiscard]] bool shows_cache() const override { return true; }
     void find_cached(GroupIndex, std::span<const std::byte>, std::size_t, std::span<BlockId> blocks) override {
       std::ranges::fill(blocks, ++calls <= 6 ? BlockId{5} : kNullBlock);

@@ -68,6 +68,40 @@ TEST(SchedulerLookupOfNothing, AHitThatNeedsNoBlockIsLoadedWithoutAJob) {
   rig.expect_idle();
 }
 
+TEST_F(SchedulerLookup, TableEntriesBelowTheLocalTokensAreNotRead) {
+  rig_.store(1, "abcdefgh", 32);
+  rig_.add(2, "abcdefgh", 33);
+  ASSERT_EQ(rig_.match(2, 33, 16), 16);
+  std::vector<BlockId>& table = rig_.engine.give(RequestId{2}, 1, 9)[0];
+  const std::vector<BlockId> whole = table;
+  std::fill_n(table.begin(), 4, BlockId{0xDEADBEEF});
+  ASSERT_EQ(rig_.connector->on_blocks_allocated(RequestId{2}, rig_.engine.tables(RequestId{2}), 16), Status());
+  table = whole;
+  const StepMetadata loads = rig_.step();
+  ASSERT_EQ(loads.jobs.size(), 1U);
+  ASSERT_EQ(loads.jobs[0].blocks.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(loads.jobs[0].blocks[i].block, whole[4 + i]);
+  }
+  rig_.answer_all(loads);
+  rig_.connector->take_load_outcomes();
+  rig_.finish(2, 32);
+  rig_.expect_idle();
+}
+
+TEST_F(SchedulerLookup, WithoutALoadNoTableIsRead) {
+  rig_.add(1, "abcd", 16);
+  const std::vector<GroupTable> empty(1);
+  ASSERT_EQ(rig_.connector->on_blocks_allocated(RequestId{1}, empty, 0), Status());
+  rig_.engine.give(RequestId{1}, 1, 4);
+  const StepMetadata stores = rig_.step(1, 0, 16);
+  ASSERT_EQ(stores.jobs.size(), 1U);
+  EXPECT_EQ(stores.jobs[0].blocks.size(), 4U);
+  rig_.answer_all(stores);
+  rig_.finish(1, 16);
+  rig_.expect_idle();
+}
+
 // Field case H10.
 TEST_F(SchedulerLookup, AnAbortBetweenLookupAndAllocationPinsNothing) {
   rig_.store(1, "abcd", 16);
