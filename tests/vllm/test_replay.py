@@ -12,7 +12,7 @@ from conftest import Engines
 from support import cases, models
 from support.compare import difference
 from support.engine import Engine, EngineConfig
-from support.hooks import faults, flip_byte
+from support.hooks import CoreProxy, faults, flip_byte
 from support.oracle import Oracle
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
@@ -28,6 +28,10 @@ class Variant:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
     patch: str = "no_export"
 
+    @property
+    def lazy(self) -> bool:
+        return bool(self.options.get("lazy_offload"))
+
 
 DEFAULT = Variant("default")
 DENSE = Variant("dense", arguments={"prefix_cache_retention_interval": None})
@@ -37,15 +41,24 @@ COARSE = Variant("coarse", options={"boundaries": "coarse"})
 LAZY_COARSE = Variant("lazy-coarse", options={"lazy_offload": True, "boundaries": "coarse"})
 EXPORT = Variant("export", patch="export")
 
+
+
+def cpu_takes_fp8() -> bool:
+    """vLLM's CPU kernels read an fp8 KV cache with AVX-512 or AMX alone, and say so with an error."""
+    import torch
+
+    return bool(torch.cpu._is_avx512_supported() or torch.cpu._is_amx_tile_supported())
+
+
+FILLERS = [cases.random_tokens(f"filler {i}", 280) for i in range(10)]
 ALL = pytest.mark.all_versions
 RUNS = [
     pytest.param(models.LLAMA, DEFAULT, marks=ALL),
-    pytest.param(models.LLAMA, FP8),
+    *([pytest.param(models.LLAMA, FP8), pytest.param(models.GEMMA, FP8)] if cpu_takes_fp8() else []),
     pytest.param(models.LLAMA, LAZY),
     pytest.param(models.LLAMA, COARSE),
     pytest.param(models.GEMMA, DEFAULT, marks=ALL),
     pytest.param(models.GEMMA, DENSE),
-    pytest.param(models.GEMMA, FP8),
     pytest.param(models.GEMMA, LAZY),
     pytest.param(models.GRANITE, DEFAULT, marks=ALL),
     pytest.param(models.GRANITE, DENSE),
@@ -58,24 +71,34 @@ RUNS = [
 ]
 
 
+def last_slots(engine: Engine, proxy: CoreProxy) -> dict[int, int]:
+    """Group -> the host slot of the last block that the last load brought."""
+    load = engine.loads[-1]
+    boundary = load.device_tokens + load.host_tokens
+    slot_of = {(group, block): slot for job in proxy.loads for group, block, slot in job.blocks}
+    groups = engine.scheduler.kv_cache_config.kv_cache_groups
+    return {
+        index: slot_of[index, load.tables[index][(boundary - 1) // group.kv_cache_spec.block_size]]
+        for index, group in enumerate(groups)
+    }
+
+
 def flipped_byte_changes_output(engine: Engine, expected: Any) -> bool:
-    """One byte in each group in turn, in the last block that a replay reads; and back, which must be exact again."""
+    """One byte in each group in turn, of the last block that a replay reads; and back, which must be exact again."""
     with faults(engine) as proxy:
         engine.evict_device()
         engine.ask(cases.PROMPT)
-        loaded = {group: slot for job in proxy.loads for group, _, slot in job.blocks}
-    groups = range(len(engine.scheduler.kv_cache_config.kv_cache_groups))
-    assert set(loaded) == set(groups), "a replay reads every group"
+        slots = last_slots(engine, proxy)
     core = engine.worker_connector.worker_side.core
     changes = []
-    for group, slot in loaded.items():
+    for group, slot in slots.items():
         flip_byte(core, group, slot, offset=3)
         engine.evict_device()
         changes.append(not difference(expected, engine.ask(cases.PROMPT)[0]).exact)
         flip_byte(core, group, slot, offset=3)
     engine.evict_device()
     assert difference(expected, engine.ask(cases.PROMPT)[0]).exact
-    return all(changes)
+    return bool(changes) and all(changes)
 
 
 @pytest.mark.parametrize(("model", "variant"), RUNS, ids=lambda value: value.name)
@@ -94,7 +117,10 @@ def test_replay_is_exact_and_hits_what_theory_says(
     hot, loads = engine.ask_one(cases.PROMPT)
     assert difference(expected, hot).exact, "hot"
     assert (hot.cached_tokens, loads) == (boundary, [])
-    engine.evict_device()
+    if variant.lazy:
+        engine.evict_by_use(FILLERS)  # lazy stores wait until the device is about to drop a block
+    else:
+        engine.evict_device()
     replay, loads = engine.ask_one(cases.PROMPT)
 
     found = difference(expected, replay)

@@ -14,6 +14,7 @@ import support.environment  # noqa: F401  (before vllm)
 from support.compare import Answer
 
 OUTPUT_TOKENS = 16
+HOST_BYTES = 64 << 20  # ample for the tiny models; the product's default would map gigabytes
 Prompt = Sequence[int]
 
 
@@ -31,6 +32,8 @@ class EngineConfig:
     @staticmethod
     def of(checkpoint: Path, options: dict[str, Any] | None = None, *, policy: str = "recompute",
            patch: str = "no_export", connector: str = "HostKVConnector", **arguments: Any) -> EngineConfig:  # fmt: skip
+        if options is not None and not any(name.startswith("cpu_bytes") for name in options):
+            options = {"cpu_bytes_to_use": HOST_BYTES, **options}
         text = None if options is None else json.dumps(options, sort_keys=True)
         return EngineConfig(checkpoint, text, policy, json.dumps(arguments, sort_keys=True), patch, connector)
 
@@ -71,11 +74,12 @@ def sampling(tokens: int = OUTPUT_TOKENS, **more: Any) -> Any:
 
 @dataclass
 class Lookup:
-    """One load that the engine accepted: from the device's hit to the boundary."""
+    """One load that the engine accepted: from the device's hit to the boundary, and the request's blocks by group."""
 
     request: str
     device_tokens: int
     host_tokens: int
+    tables: tuple[list[int], ...]
 
 
 @dataclass
@@ -90,7 +94,11 @@ class Engine:
         from vllm import LLM
 
         cpu_patches.apply(self.config.patch)
-        self.llm = LLM(**self.config.llm_arguments())
+        try:
+            self.llm = LLM(**self.config.llm_arguments())
+        except BaseException:
+            _clean_up()  # a connector left behind would serve the next engine with the memory of this one
+            raise
         self.free_blocks_at_start = self.free_blocks
         if self.scheduler.connector is not None:
             self._watch_lookups(self.scheduler.connector)
@@ -135,7 +143,8 @@ class Engine:
         def alloc(request: Any, blocks: Any, num_external_tokens: int, *rest: Any, **more: Any) -> Any:
             if num_external_tokens:
                 device = asked[request.request_id]
-                self.loads.append(Lookup(request.request_id, device, num_external_tokens))
+                tables = tuple(list(table) for table in blocks.get_block_ids())
+                self.loads.append(Lookup(request.request_id, device, num_external_tokens, tables))
             return plain_alloc(request, blocks, num_external_tokens, *rest, **more)
 
         connector.get_num_new_matched_tokens, connector.update_state_after_alloc = lookup, alloc
@@ -155,8 +164,11 @@ class Engine:
         return answer, [(load.device_tokens, load.host_tokens) for load in self.loads[before:]]
 
     def start(self, prompt: Prompt, request_id: str, params: Any = None) -> None:
-        """Queues a request; nothing runs until step()."""
+        """Queues a request under a number as text; nothing runs until step()."""
         self.llm.llm_engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, params or sampling())
+
+    def abort(self, request_id: str) -> None:
+        self.llm.llm_engine.abort_request([request_id])
 
     def step(self) -> list[Any]:
         """One step; the pause is the real busy loop's, and lets copy threads have the interpreter lock."""
@@ -205,10 +217,24 @@ class Engine:
         self.forget_all()
         self.loads.clear()
 
-    def close(self) -> None:
-        from vllm.distributed import cleanup_dist_env_and_memory
+    def evict_by_use(self, prompts: Sequence[Prompt]) -> None:
+        """Other requests, one by one, push what is cached off the device."""
+        for prompt in prompts:
+            self.ask(prompt, params=sampling(1))
+        self.idle()
 
-        self.llm.llm_engine.engine_core.shutdown()
-        del self.llm
-        gc.collect()
-        cleanup_dist_env_and_memory()
+    def close(self) -> None:
+        try:
+            self.llm.llm_engine.engine_core.shutdown()
+        finally:
+            del self.llm
+            _clean_up()
+
+
+def _clean_up() -> None:
+    from vllm.distributed import cleanup_dist_env_and_memory
+    from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
+
+    ensure_kv_transfer_shutdown()
+    gc.collect()
+    cleanup_dist_env_and_memory()
