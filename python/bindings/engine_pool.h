@@ -64,13 +64,13 @@ class EnginePool final : public EngineBlocks {
   void append_key(BlockId block, nanobind::object key, std::vector<CachedBlock>& victims);
 
   nanobind::object shim_;
-  nanobind::object blocks_;         // list of all block objects, by number
-  nanobind::object cached_;         // dict: key -> block object, or dict of them
-  nanobind::object secondary_;      // dict: block number -> set of further keys
+  nanobind::object blocks_;     // list of all block objects, by number
+  nanobind::object cached_;     // dict: key -> block object, or dict of them
+  nanobind::object secondary_;  // dict: block number -> set of further keys
   nanobind::object block_type_;
   nanobind::object name_id_, name_owners_, name_key_, name_key_tokens_, name_next_;
-  std::vector<std::string> key_suffixes_;   // [num_groups]
-  std::vector<std::int64_t> state_spans_;   // [num_groups]
+  std::vector<std::string> key_suffixes_;  // [num_groups]
+  std::vector<std::int64_t> state_spans_;  // [num_groups]
   bool shows_cache_ = false;
   bool counts_accesses_ = false;  // the engine observes every access: no owner is counted behind its back
 

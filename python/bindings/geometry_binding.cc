@@ -44,9 +44,8 @@ KvCacheGroup group_from(const nb::dict& from) {
   const auto kind_name = value_or<std::string>(from, "kind", "");
   const std::optional<GroupKind> kind = group_kind_from_name(kind_name);
   if (!kind) {
-    throw nb::value_error(("kind is \"" + kind_name +
-                           "\"; allowed: full, mla, sliding_window, chunked_local, mamba, ring")
-                              .c_str());
+    throw nb::value_error(
+        ("kind is \"" + kind_name + "\"; allowed: full, mla, sliding_window, chunked_local, mamba, ring").c_str());
   }
   group.kind = *kind;
   group.name = value_or<std::string>(from, "name", "");
@@ -88,9 +87,8 @@ Geometry resolve(const std::vector<nb::dict>& groups, const nb::dict& parallel,
 
 GroupIndex checked(const Geometry& geometry, std::uint32_t group) {
   if (group >= geometry.num_groups()) {
-    throw nb::value_error(("group is " + std::to_string(group) + "; allowed: 0 .. " +
-                           std::to_string(geometry.num_groups() - 1))
-                              .c_str());
+    throw nb::value_error(
+        ("group is " + std::to_string(group) + "; allowed: 0 .. " + std::to_string(geometry.num_groups() - 1)).c_str());
   }
   return GroupIndex{group};
 }
@@ -114,12 +112,14 @@ void bind_geometry(nb::module_& module) {
       .def_prop_ro("min_reusable_tokens", &Geometry::min_reusable_tokens)
       .def_prop_ro("fine_hits", &Geometry::fine_hits)
       .def_prop_ro("fingerprint", &Geometry::fingerprint)
-      .def("span_tokens", [](const Geometry& self, std::uint32_t g) { return self.span_tokens(checked(self, g)); },
-           "group"_a)
-      .def("offloadable", [](const Geometry& self, std::uint32_t g) { return self.offloadable(checked(self, g)); },
-           "group"_a)
-      .def("label", [](const Geometry& self, std::uint32_t g) { return self.group_label(checked(self, g)); },
-           "group"_a);
+      .def(
+          "span_tokens", [](const Geometry& self, std::uint32_t g) { return self.span_tokens(checked(self, g)); },
+          "group"_a)
+      .def(
+          "offloadable", [](const Geometry& self, std::uint32_t g) { return self.offloadable(checked(self, g)); },
+          "group"_a)
+      .def(
+          "label", [](const Geometry& self, std::uint32_t g) { return self.group_label(checked(self, g)); }, "group"_a);
 }
 
 }  // namespace hostkv::python

@@ -1,6 +1,7 @@
 // hostkv._core.Worker: the worker side of one rank, and what a step's message says.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -25,8 +26,8 @@ using namespace nb::literals;
 namespace hostkv::python {
 namespace {
 
-using RegionTuple = std::pair<std::uintptr_t, std::int64_t>;                               // address, bytes
-using RangeTuple = std::tuple<std::uint32_t, std::int64_t, std::int64_t, std::int64_t>;    // region, offset, stride, size
+using RegionTuple = std::pair<std::uintptr_t, std::int64_t>;                             // address, bytes
+using RangeTuple = std::tuple<std::uint32_t, std::int64_t, std::int64_t, std::int64_t>;  // region, offset, stride, size
 
 std::span<const std::byte> view_of(const nb::bytes& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()};
@@ -97,8 +98,8 @@ class Worker {
   Worker(const Geometry& geometry, const std::string& options, std::uint32_t rank, std::int64_t num_ranks,
          const std::string& device) {
     if (device != "cpu") {
-      raise(Status(StatusCode::kNotSupported, "KV cache in memory of device type \"" + device +
-                                                  "\"; this build copies to and from \"cpu\" only"));
+      raise(Status(StatusCode::kNotSupported,
+                   "KV cache in memory of device type \"" + device + "\"; this build copies to and from \"cpu\" only"));
     }
     core_ = must(WorkerConnector::create(geometry, must(ConnectorOptions::from_json(options)),
                                          WorkerSpec{.rank = RankIndex{rank}, .num_ranks = num_ranks}, nullptr));
