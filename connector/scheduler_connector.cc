@@ -199,8 +199,12 @@ void SchedulerConnectorImpl::make_pool() {
                                  .engine = engine_,
                                  .metrics = metrics_,
                                  .namespace_fingerprint = namespace_fingerprint_,
-                                 .class_of_group = class_of_group};
+                                 .class_of_group = class_of_group,
+                                 .events = traits_.record_events ? &events_ : nullptr};
   });
+  if (traits_.record_events) {
+    pool_->cache.record_events(events_);
+  }
   trust_device(true);
   pool_->slab_bytes = (*smallest)->slab_bytes;
   pool_->num_slabs = num_slabs;

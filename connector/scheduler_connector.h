@@ -14,6 +14,7 @@
 #include "connector/store_planner.h"
 #include "connector/victim_planner.h"
 #include "hostkv/connector.h"
+#include "offload/key_events.h"
 #include "offload/offload_cache.h"
 
 namespace hostkv {
@@ -38,6 +39,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<StartedLoad> take_started_loads() override;
   void on_worker_results(std::span<const JobResult> results) override;
   std::vector<LoadOutcome> take_load_outcomes() override;
+  std::vector<CacheEvent> take_cache_events() override;
   Status request_finished(RequestId id, std::int64_t num_computed_tokens,
                           std::span<const BoundaryHandOff> hand_offs) override;
   bool reset() override;
@@ -138,6 +140,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   EngineTraits traits_;
   bool trusts_device_ = true;                              // false: its cache may hold what a reset has declared void
   std::vector<std::optional<WorkerCapacity>> capacities_;  // [num_ranks]
+  KeyEvents events_;
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
 

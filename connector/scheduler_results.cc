@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "connector/cache_events.h"
 #include "connector/scheduler_connector.h"
 
 namespace hostkv {
@@ -198,6 +199,12 @@ void SchedulerConnectorImpl::order_chain(std::uint32_t chain) {
 
 std::vector<LoadOutcome> SchedulerConnectorImpl::take_load_outcomes() {
   return std::exchange(outcomes_, {});
+}
+
+std::vector<CacheEvent> SchedulerConnectorImpl::take_cache_events() {
+  std::vector<CacheEvent> events = make_cache_events(events_, namespace_fingerprint_);
+  events_.clear();
+  return events;
 }
 
 Status SchedulerConnectorImpl::check_conservation() const {

@@ -445,7 +445,22 @@ StorePlanner::Outcome StorePlanner::reserve_and_commit(const RequestState& reque
     }
   }
   context_.engine.pin(pinned_);
+  if (context_.events != nullptr) {
+    record_planned(request.id);
+  }
   return Outcome::kStored;
+}
+
+void StorePlanner::record_planned(RequestId request) const {
+  for (const Candidate& candidate : candidates_) {
+    const OffloadKey key = key_of(candidate);
+    context_.events->push_back(KeyEvent{.hash = key.hash,
+                                        .tag = key.tag,
+                                        .boundary_tokens = candidate.end_tokens,
+                                        .request = request,
+                                        .has_request = true,
+                                        .kind = KeyEventKind::kPlanned});
+  }
 }
 
 // What a lookup at the boundary must see as far as it is written; at least what a request resuming there needs.

@@ -10,6 +10,7 @@
 #include "hostkv/connector.h"
 #include "hostkv/geometry.h"
 #include "hostkv/metrics.h"
+#include "offload/key_events.h"
 #include "offload/offload_cache.h"
 
 namespace hostkv {
@@ -40,6 +41,7 @@ class StorePlanner {
     SchedulerMetrics& metrics;
     std::uint64_t namespace_fingerprint = 0;
     std::vector<std::uint32_t> class_of_group;  // [num_groups]
+    KeyEvents* events = nullptr;                // what is planned is written there; null: nobody wants to know
   };
   // kEnd: the request computes nothing any more.
   enum class Moment : std::uint8_t { kStep, kEnd };
@@ -125,6 +127,7 @@ class StorePlanner {
   }
   [[nodiscard]] bool is_left_to_device(const Candidate& candidate) const;
   Outcome reserve_and_commit(const RequestState& request, PlannedJob& job);
+  void record_planned(RequestId request) const;
 
   [[nodiscard]] BlockIndexRange wanted_range(GroupIndex group, std::int64_t boundary_tokens,
                                              std::int64_t storable_tokens) const;

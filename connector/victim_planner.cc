@@ -125,6 +125,10 @@ void VictimPlanner::save(const Victim& victim, PlannedJob& job) {
     ++context_.metrics.dropped_full_blocks;
     return;
   }
+  if (context_.events != nullptr) {
+    context_.events->push_back(
+        KeyEvent{.hash = victim.key.hash, .tag = victim.key.tag, .request = {}, .kind = KeyEventKind::kPlanned});
+  }
   saved_.insert(victim.stay);
   job.blocks.push_back(JobBlock{victim.group, victim.block, reserved_.front(), kNullBlock});
 }

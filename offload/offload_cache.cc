@@ -35,8 +35,9 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
     }
     const SlotId slot = acquire_slot(want.size_class, chain, urgent);
     if (slot == kNoSlot) {
-      for (; reserved.size() > before; reserved.pop_back()) {
-        abort(reserved.back());
+      for (; reserved.size() > before; reserved.pop_back()) {  // nobody was told of them
+        index_.orphan(reserved.back());
+        unpin(reserved.back());
       }
       return false;
     }
@@ -75,6 +76,7 @@ void OffloadCache::publish_all(std::span<const EntryId> ids) {
     if (entry.state == EntryState::kStoring) {
       entry.state = EntryState::kReady;
       ++num_ready_;
+      record(KeyEventKind::kStored, id);
     }
   }
   unpin_all(ids);
@@ -82,6 +84,7 @@ void OffloadCache::publish_all(std::span<const EntryId> ids) {
 
 void OffloadCache::abort(EntryId id) {
   if (index_.entry(id).state == EntryState::kStoring) {
+    record(KeyEventKind::kDropped, id);
     index_.orphan(id);
   }
   unpin(id);
@@ -142,12 +145,17 @@ void OffloadCache::touch(EntryId id) {
 }
 
 void OffloadCache::drop(EntryId id) {
-  const EntryState state = index_.entry(id).state;
-  if (state != EntryState::kStoring && state != EntryState::kReady) {
+  if (!index_.entry(id).is_known()) {
     return;
   }
+  record(index_.entry(id).state == EntryState::kReady ? KeyEventKind::kRemoved : KeyEventKind::kDropped, id);
+  forget(id);
+}
+
+// REQUIRES: its key is known.
+void OffloadCache::forget(EntryId id) {
   const bool candidate = is_candidate(id);
-  if (state == EntryState::kReady) {
+  if (index_.entry(id).state == EntryState::kReady) {
     --num_ready_;
   }
   index_.orphan(id);
@@ -159,8 +167,22 @@ void OffloadCache::drop(EntryId id) {
 
 void OffloadCache::clear() {
   for (std::uint32_t i = 0; i < index_.entries().size(); ++i) {
-    drop(EntryId{i});
+    const EntryId id{i};
+    if (index_.entry(id).state == EntryState::kStoring) {
+      record(KeyEventKind::kDropped, id);
+    }
+    if (index_.entry(id).is_known()) {
+      forget(id);
+    }
   }
+  if (events_ != nullptr) {
+    events_->emplace_back().kind = KeyEventKind::kCleared;
+  }
+}
+
+void OffloadCache::write_event(KeyEventKind kind, EntryId id) const {
+  const IndexEntry& entry = index_.entry(id);
+  events_->push_back(KeyEvent{.hash = entry.key_hash, .tag = entry.key_tag, .request = {}, .kind = kind});
 }
 
 // The reserve is the last resort of an urgent set: as long as something can be evicted it stays whole. A slab that goes
@@ -235,6 +257,7 @@ bool OffloadCache::may_evict_slab(std::uint64_t slab, std::uint32_t chain) const
 }
 
 SlotId OffloadCache::evict(EntryId id) {
+  record(KeyEventKind::kRemoved, id);
   policy_->remove_candidate(id);
   --num_ready_;
   ++num_evictions_;

@@ -9,6 +9,7 @@
 #include "hostkv/status.h"
 #include "offload/block_index.h"
 #include "offload/eviction_policy.h"
+#include "offload/key_events.h"
 #include "offload/slot_allocator.h"
 
 namespace hostkv {
@@ -37,6 +38,10 @@ class OffloadCache {
 
   OffloadCache(std::vector<std::uint32_t> slots_per_slab, std::uint64_t num_slabs,
                std::unique_ptr<EvictionPolicy> policy);
+
+  // From now on what happens to keys is appended to `events`, which must outlive the cache: stored, removed (evicted or
+  // dropped), dropped before they were stored, cleared. What is planned is written by the planner, behind reserve().
+  void record_events(KeyEvents& events) { events_ = &events; }
 
   // The entry of the key, stored or on the way; kNoEntry: none.
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
@@ -75,7 +80,7 @@ class OffloadCache {
 
   // Bad bytes: no lookup finds the key from now on.
   void drop(EntryId id);
-  // Everything goes: a new epoch.
+  // Everything goes: a new epoch. One event, behind those of stores that were on the way.
   void clear();
 
   [[nodiscard]] std::uint64_t num_ready() const { return num_ready_; }
@@ -105,6 +110,13 @@ class OffloadCache {
   void flush_candidates();
   // The cache lines that the next evictions of the class will need.
   void prefetch_victims(std::uint32_t size_class) const;
+  void forget(EntryId id);
+  void record(KeyEventKind kind, EntryId id) const {
+    if (events_ != nullptr) {
+      write_event(kind, id);
+    }
+  }
+  void write_event(KeyEventKind kind, EntryId id) const;
   [[nodiscard]] std::uint32_t class_of(EntryId id) const { return index_.entry(id).size_class; }
   [[nodiscard]] bool is_candidate(EntryId id) const {
     return index_.entry(id).pins == 0 && index_.entry(id).state == EntryState::kReady;
@@ -121,6 +133,7 @@ class OffloadCache {
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<EntryId> entry_of_slot_;  // [num_slabs x max slots a slab]
   std::vector<EntryId> gathered_;       // scratch: candidates to be handed over together, of one size class
+  KeyEvents* events_ = nullptr;         // null: nobody wants to know
   std::uint64_t num_ready_ = 0;
   std::uint64_t num_pinned_ = 0;
   std::uint64_t num_evictions_ = 0;

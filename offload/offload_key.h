@@ -35,10 +35,35 @@ inline std::uint64_t hash_of(const OffloadKey& key) {
   return key.mixed;
 }
 
+namespace detail {
+
+inline constexpr std::uint64_t kTagFactor = 0x9E3779B97F4A7C15ULL;
+
+// Of an odd number, modulo 2^64: each step of Newton's doubles the bits that are right.
+constexpr std::uint64_t inverse_of(std::uint64_t odd) {
+  std::uint64_t inverse = odd;
+  for (int bits = 3; bits < 64; bits *= 2) {
+    inverse *= 2 - odd * inverse;
+  }
+  return inverse;
+}
+static_assert(kTagFactor * inverse_of(kTagFactor) == 1);
+
+}  // namespace detail
+
 // Different for every group and size of one namespace, and as different for two namespaces as their fingerprints are.
 inline std::uint64_t make_key_tag(GroupIndex group, std::size_t hash_size_bytes, std::uint64_t namespace_fingerprint) {
-  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
-  return namespace_fingerprint ^ (((std::uint64_t{group.value()} << 8U) | hash_size_bytes) * kOdd);
+  return namespace_fingerprint ^ (((std::uint64_t{group.value()} << 8U) | hash_size_bytes) * detail::kTagFactor);
+}
+
+// What make_key_tag() was made from.
+struct KeyTagParts {
+  GroupIndex group;
+  std::size_t hash_size_bytes = 0;
+};
+inline KeyTagParts split_key_tag(std::uint64_t tag, std::uint64_t namespace_fingerprint) {
+  const std::uint64_t parts = (tag ^ namespace_fingerprint) * detail::inverse_of(detail::kTagFactor);
+  return {GroupIndex{static_cast<std::uint32_t>(parts >> 8U)}, static_cast<std::size_t>(parts & 0xFFU)};
 }
 
 namespace detail {

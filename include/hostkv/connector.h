@@ -20,6 +20,7 @@
 //
 // Boundaries and tokens: see geometry.h. All groups are answered at one boundary (R2), at most num_tokens - 1 (R3).
 
+#include <array>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -97,6 +98,8 @@ struct EngineTraits {
   // A device hit that ends inside a block leaves wrong bytes behind it (vLLM's copy-on-write of the partial attention
   // block on padded hybrids): nothing that such a request computes is stored, and no device block is a load's source.
   bool damages_fine_hits = false;
+  // take_cache_events() tells what happens to keys on the host. False: nothing is recorded.
+  bool record_events = false;
 };
 
 // What one rank can hold. Made by its worker at registration, carried to the scheduler side by the engine (R16).
@@ -176,6 +179,27 @@ struct LoadOutcome {
   StatusCode status = StatusCode::kOk;
 };
 
+// kPlanned: a store of the key was planned; it ends with kStored or kDropped. kStored: lookups find it. kDropped: it
+// will not be stored (a rank failed, or a reset). kRemoved: it was stored and is no more (evicted, or a load of it
+// failed). kCleared: a reset; no key is stored. Told once, in place of a kRemoved for each key.
+enum class CacheEventKind : std::uint8_t { kPlanned = 0, kDropped = 1, kStored = 2, kRemoved = 3, kCleared = 4 };
+
+// One key's change. Key: group and prefix hash.
+struct CacheEvent {
+  CacheEventKind kind = CacheEventKind::kCleared;
+  GroupIndex group;
+  // kPlanned: tokens of the prefix whose hash the key is. 0: not known, as in all other kinds.
+  std::int64_t boundary_tokens = 0;
+  // kPlanned: whose store it is. Without a request: the device was about to drop the block (store_mode lazy).
+  RequestId request;
+  bool has_request = false;
+  // The engine's prefix hash. Of one of more than 32 bytes a digest of 32 bytes, the same in all events of the key.
+  std::uint8_t hash_size_bytes = 0;
+  std::array<std::byte, 32> hash{};
+
+  [[nodiscard]] std::span<const std::byte> hash_bytes() const { return std::span(hash).first(hash_size_bytes); }
+};
+
 // Thread-safety: one thread, the engine's scheduler thread.
 // Ownership: `blocks` is the engine's and must outlive the connector. Everything passed in is copied.
 // Cost: match_prefix is proportional to the hit, build_step_metadata to what changed; neither waits for a copy or a
@@ -243,6 +267,11 @@ class SchedulerConnector {
   virtual void on_worker_results(std::span<const JobResult> results) = 0;
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
+
+  // With EngineTraits::record_events: what has happened to keys since the last call, in order. Replayed from the start
+  // they give the keys that lookups find: kStored adds one, kRemoved takes it away, kCleared takes all. Grows until it
+  // is called: once a step. Also after shutdown(), for what came before.
+  virtual std::vector<CacheEvent> take_cache_events() = 0;
 
   // Finished or aborted, in any state; idempotent (R14). Call it while the request still owns its blocks. Blocks of the
   // request that are being copied stay pinned until the copies end. `num_computed_tokens`: positions written by a

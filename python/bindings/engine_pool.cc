@@ -64,8 +64,6 @@ bool same_bytes(nb::handle a, nb::handle b) {
 EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
     : shim_(std::move(shim)), state_spans_(std::move(state_spans)) {
   blocks_ = shim_.attr("blocks");
-  cached_ = shim_.attr("cached");
-  secondary_ = shim_.attr("secondary_keys");
   block_type_ = shim_.attr("block_type");
   name_id_ = interned(shim_.attr("name_of_id"));
   name_owners_ = interned(shim_.attr("name_of_owners"));
@@ -75,6 +73,7 @@ EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
   shows_cache_ = nb::cast<bool>(shim_.attr("shows_cache"));
   counts_accesses_ = nb::cast<bool>(shim_.attr("counts_accesses"));
   pins_.resize(nb::len(blocks_));
+  begin_call();
   for (std::size_t g = 0; g < state_spans_.size(); ++g) {
     const nb::object suffix = shim_.attr("key_suffix")(g);
     const auto bytes = bytes_of(suffix);
@@ -85,8 +84,11 @@ EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
   }
 }
 
+// The engine's maps are asked for anew: a reset of its cache replaces them.
 void EnginePool::begin_call() {
   num_tables_ = 0;
+  cached_ = shim_.attr("cached");
+  secondary_ = shim_.attr("secondary_keys");
 }
 
 void EnginePool::know_request(RequestId id, nb::object engine_id) {

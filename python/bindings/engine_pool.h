@@ -27,7 +27,7 @@ class EnginePool final : public EngineBlocks {
   // `group_spans` [num_groups]: tokens of a block of each group of recurrent states in align mode, 0 for others.
   EnginePool(nanobind::object shim, std::vector<std::int64_t> state_spans);
 
-  // Tables that were handed out are void.
+  // First in every call of the core: tables that were handed out are void, the engine's maps are looked up again.
   void begin_call();
   void know_request(RequestId id, nanobind::object engine_id);
   void forget_request(RequestId id);

@@ -96,8 +96,9 @@ std::vector<std::byte> hashes_of(const std::string& text, std::int64_t num_block
   return bytes;
 }
 
-SchedulerRig::SchedulerRig(const Geometry& geometry, std::int64_t ranks, ConnectorOptions options) : num_ranks(ranks) {
-  auto made = SchedulerConnector::create(with_workers(geometry, ranks), std::move(options), ranks, engine);
+SchedulerRig::SchedulerRig(const Geometry& geometry, std::int64_t ranks, ConnectorOptions options, EngineTraits traits)
+    : num_ranks(ranks) {
+  auto made = SchedulerConnector::create(with_workers(geometry, ranks), std::move(options), ranks, engine, traits);
   EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message());
   connector = std::move(*made);
 }

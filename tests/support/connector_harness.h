@@ -45,7 +45,8 @@ std::vector<std::byte> hashes_of(const std::string& text, std::int64_t num_block
 
 // A scheduler side with a fake engine; the ranks' answers come from the test.
 struct SchedulerRig {
-  SchedulerRig(const Geometry& geometry, std::int64_t num_ranks, ConnectorOptions options = {});
+  SchedulerRig(const Geometry& geometry, std::int64_t num_ranks, ConnectorOptions options = {},
+               EngineTraits traits = {});
 
   // Every rank reports `num_slabs` slabs of one slot for each offloadable group (all groups share them).
   void report_all(std::uint64_t num_slabs);

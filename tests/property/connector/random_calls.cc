@@ -19,7 +19,8 @@ Status expect_code(Status status, StatusCode code) {
 
 }  // namespace
 
-RandomCalls::RandomCalls(const Geometry& geometry, std::uint64_t seed) : rig_(geometry, kRanks), random_(seed) {
+RandomCalls::RandomCalls(const Geometry& geometry, std::uint64_t seed)
+    : rig_(geometry, kRanks, {}, {.damages_fine_hits = false, .record_events = true}), random_(seed) {
   rig_.report_all(14);
 }
 
@@ -40,6 +41,7 @@ void RandomCalls::run(std::uint64_t num_calls) {
     }
     rig_.expect_consistent();
     check_pins();
+    check_events();
   }
   wind_up();
 }
@@ -347,6 +349,20 @@ void RandomCalls::check_pins() {
   }
 }
 
+// The events alone give the keys that are stored, and those that are being stored.
+void RandomCalls::check_events() {
+  ledger_.replay(rig_.connector->take_cache_events());
+  const SchedulerMetrics metrics = rig_.connector->metrics();
+  EXPECT_EQ(std::ssize(ledger_.stored), metrics.stored_keys);
+  std::int64_t stores = 0;
+  for (const Sent& sent : sent_) {
+    const bool is_store = sent.step.jobs[0].direction == Direction::kStore;
+    stores += is_store && sent.step.epoch == rig_.connector->epoch() ? std::ssize(sent.step.jobs[0].blocks) : 0;
+  }
+  EXPECT_GE(std::ssize(ledger_.planned), stores);
+  EXPECT_TRUE(stores_queued_ || std::ssize(ledger_.planned) == stores);
+}
+
 void RandomCalls::wind_up() {
   for (std::uint64_t id = 1; id <= 5; ++id) {
     EXPECT_EQ(rig_.connector->request_finished(RequestId{id}, 0), Status());
@@ -360,6 +376,7 @@ void RandomCalls::wind_up() {
   end_sent();
   EXPECT_EQ(outcomes(), Status());
   rig_.expect_idle();
+  check_events();
 }
 
 }  // namespace hostkv::testing

@@ -9,12 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/cache_ledger.h"
 #include "tests/support/connector_harness.h"
 
 namespace hostkv::testing {
 
 // Any call of the scheduler side in any order, for living, finished and unknown requests. Beside the connector runs a
-// model of what each call answers, which loads end how, and which blocks are pinned.
+// model of what each call answers, which loads end how, and which blocks are pinned, and a ledger of its events.
 class RandomCalls {
  public:
   RandomCalls(const Geometry& geometry, std::uint64_t seed);
@@ -24,6 +25,7 @@ class RandomCalls {
   [[nodiscard]] std::int64_t hits() const { return hits_; }
   [[nodiscard]] std::int64_t refusals() const { return refusals_; }
   [[nodiscard]] std::int64_t failed_loads() const { return failed_loads_; }
+  [[nodiscard]] const CacheLedger& ledger() const { return ledger_; }
 
  private:
   using Pins = std::map<BlockId, std::int64_t>;
@@ -67,6 +69,7 @@ class RandomCalls {
   void end_load(RequestId id, StatusCode status);
   void end_sent();
   void check_pins();
+  void check_events();
   void wind_up();
 
   SchedulerRig rig_;
@@ -77,6 +80,7 @@ class RandomCalls {
   std::vector<std::pair<std::uint64_t, StatusCode>> outcomes_;  // not taken yet
   std::uint64_t steps_ = 0;
   bool stores_queued_ = false;  // by a finished request: known with the next step
+  CacheLedger ledger_;
   std::int64_t hits_ = 0;
   std::int64_t refusals_ = 0;
   std::int64_t failed_loads_ = 0;

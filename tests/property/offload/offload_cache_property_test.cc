@@ -34,6 +34,7 @@ class CacheModel {
         reserved_slabs_(reserved_slabs),
         cache_(lru_cache(std::move(slots_per_slab), num_slabs)) {
     cache_.set_reserved_slabs(reserved_slabs);
+    cache_.record_events(events_);
   }
 
   void step(Random& random) {
@@ -79,6 +80,7 @@ class CacheModel {
     for (const Block& orphan : orphans_) {
       check_slot(orphan, slots, class_of_slab);
     }
+    check_events();
     EXPECT_LE(class_of_slab.size(), num_slabs_);
     EXPECT_EQ(cache_.num_ready(), ready);
     EXPECT_EQ(cache_.num_pinned(), pinned);
@@ -93,6 +95,35 @@ class CacheModel {
 
  private:
   using Numbers = std::vector<std::uint64_t>;
+
+  // Replayed, the events give exactly the keys that are ready.
+  void check_events() {
+    for (const KeyEvent& event : events_) {
+      const auto key = std::pair(event.hash, event.tag);
+      switch (event.kind) {
+        case KeyEventKind::kStored:
+          EXPECT_TRUE(replayed_.insert(key).second);
+          break;
+        case KeyEventKind::kRemoved:
+          EXPECT_EQ(replayed_.erase(key), 1U);
+          break;
+        case KeyEventKind::kCleared:
+          replayed_.clear();
+          break;
+        case KeyEventKind::kPlanned:
+        case KeyEventKind::kDropped:
+          break;
+      }
+    }
+    events_.clear();
+    std::set<std::pair<std::array<std::uint64_t, 4>, std::uint64_t>> ready;
+    for (const auto& [number, block] : blocks_) {
+      if (block.ready) {
+        ready.emplace(key_of(number).hash, key_of(number).tag);
+      }
+    }
+    EXPECT_EQ(replayed_, ready);
+  }
 
   void check_slot(const Block& block, std::set<SlotId>& slots,
                   std::map<std::uint64_t, std::uint32_t>& class_of_slab) const {
@@ -365,6 +396,8 @@ class CacheModel {
   std::vector<std::uint32_t> slots_per_slab_;
   std::uint64_t num_slabs_;
   std::uint64_t reserved_slabs_;
+  KeyEvents events_;
+  std::set<std::pair<std::array<std::uint64_t, 4>, std::uint64_t>> replayed_;
   OffloadCache cache_;
   std::map<std::uint64_t, Block> blocks_;
   std::list<std::uint64_t> oldest_first_;
