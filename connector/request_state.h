@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -82,11 +83,14 @@ struct StoreProgress {
 };
 
 // What the scheduler side knows of one live request.
+inline constexpr std::int64_t kNoOffloadLimit = std::numeric_limits<std::int64_t>::max();
+
 struct RequestState {
   RequestId id;
   std::int64_t num_prompt_tokens = 0;
   bool skip_reading_cache = false;
   HashChain hashes;
+  std::int64_t max_offload_tokens = kNoOffloadLimit;
 
   // Lookups.
   std::optional<Promise> promise;
@@ -103,10 +107,12 @@ struct RequestState {
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;
-  std::uint64_t admitted_step = 0;      // steps that were built before this admission
-  std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
-  std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load
-  std::uint32_t chain = 0;              // names this admission in the cache
+  std::uint64_t admitted_step = 0;         // steps that were built before this admission
+  std::int64_t admitted_tokens = 0;        // local + external tokens: not computed by the request itself
+  std::int64_t loaded_from_tokens = 0;     // the load began here; 0 with admitted_tokens 0: no load
+  std::uint32_t chain = 0;                 // names this admission in the cache
+  std::int64_t first_computed_tokens = 0;  // when it has run: where it began
+  std::int64_t judged_tokens = 0;          // lazy stores: up to here its limit has been told to WithheldHashes
   StoreProgress stores;
   std::vector<BoundaryHandOff> hand_offs;  // of the step being planned
 };

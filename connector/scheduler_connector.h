@@ -119,6 +119,9 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void plan_victims();
   std::vector<std::byte> write_metadata();
   PlannedJob new_job(Direction direction, RequestId request) const;
+  void judge_offload_limit(RequestState& request, std::int64_t computed_tokens);
+  void withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);
+  void forget_withheld();
   void queue_job(PlannedJob job);
 
   // scheduler_results.cc
@@ -144,6 +147,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
 
+  std::optional<WithheldHashes> withheld_;  // store_mode lazy
   std::unordered_map<RequestId, RequestState> requests_;
   std::unordered_map<JobId, PlannedJob> jobs_;
   std::vector<JobId> unsent_;  // in planning order

@@ -353,6 +353,8 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
   end_promise(request);
   request.loading = true;
   Load& together = loads_[request.id];
+  request.first_computed_tokens = 0;
+  request.judged_tokens = 0;
   together = {};
   for (PlannedJob* job : {&load, &copy}) {
     if (!job->blocks.empty()) {

@@ -118,6 +118,11 @@ struct RequestInfo {
 };
 
 struct MatchResult {
+  // Nothing of this request behind so many tokens is stored for it: no boundary or hand-off behind them, and of what it
+  // computes or loads behind them nothing that the device drops (store_mode lazy), until a request that has no limit
+  // there uses it. Where one without computes the same tokens at the same time, the later of the two decides. Lookups
+  // are not affected. 0: nothing is stored.
+  std::optional<std::int64_t> max_offload_tokens{};
   // kRetry: not known yet, ask again next step (no lookup of this version answers it).
   enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };
   Kind kind = Kind::kMiss;
@@ -221,7 +226,7 @@ class SchedulerConnector {
   virtual Status on_worker_capacity(const WorkerCapacity& capacity) = 0;
 
   // kFailedPrecondition: the id is alive already, or the outcome of its last load was not taken yet. kInvalidArgument:
-  // num_prompt_tokens < 1.
+  // num_prompt_tokens < 1, max_offload_tokens < 0.
   virtual Status add_request(const RequestInfo& request) = 0;
   // Appends prefix hashes: hash i covers tokens [0, (i + 1) * hash_block_tokens). `hashes` is [n, hash_size_bytes],
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
