@@ -327,15 +327,23 @@ class WorkerConnector {
                                                          std::unique_ptr<TransferBackend> backend);
   virtual ~WorkerConnector() = default;
 
-  // Once. Validates the layout, maps the host pool within its budget (R17). The answer goes to
-  // SchedulerConnector::on_worker_capacity. kInvalidArgument: the layout does not fit the geometry, a budget that is
-  // too small; kFailedPrecondition: registered already; kResourceExhausted: the memory cannot be had.
+  // Once, and after unregister_layout(). Validates the layout, maps the host pool within its budget (R17). The answer
+  // goes to SchedulerConnector::on_worker_capacity. kInvalidArgument: the layout does not fit the geometry, a budget
+  // that is too small; kFailedPrecondition: registered already; kResourceExhausted: the memory cannot be had.
   virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
 
   // Decodes this step's metadata. `compute` must stay until poll() has ended the step. kFailedPrecondition: not
   // registered, or the step before was not polled. kInvalidArgument: not a message of this version, cut, trailing
   // bytes, a group, block or slot out of range, a job twice, not newer than the last step.
   virtual Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) = 0;
+  // For an engine that discards its device memory while it sleeps: waits for the copies, unregisters the device's
+  // regions, keeps the pool and its bytes. Jobs that were not submitted yet, and those of later steps, end with
+  // kUnavailable until register_layout() is called again: with blocks of the same sizes, else kInvalidArgument. What it
+  // answers then is the capacity of before; the scheduler side is not told again. kFailedPrecondition: no layout is
+  // registered, or a step is bound. kDeadlineExceeded: copies still run, nothing has changed. Other codes: the backend
+  // could not let a region go; the layout is unregistered all the same.
+  virtual Status unregister_layout(std::chrono::nanoseconds timeout) = 0;
+
   // Submits the loads of the bound step, ordered after what was issued on the compute stream so far.
   // kFailedPrecondition, as of start_stores(): no step is bound.
   virtual Status start_loads() = 0;
@@ -352,6 +360,9 @@ class WorkerConnector {
   // stays mapped.
   virtual Status shutdown(std::chrono::nanoseconds timeout) = 0;
 
+  // The bytes of one place of the pool, for tests and tools; until shutdown(). A copy in flight may be writing them.
+  // kFailedPrecondition: no layout was registered yet. kInvalidArgument: the group has no such place.
+  virtual Result<std::span<std::byte>> host_block(GroupIndex group, SlotId slot) = 0;
   [[nodiscard]] virtual WorkerMetrics metrics() const = 0;
 };
 
