@@ -100,6 +100,7 @@ struct RequestState {
   // pins of ours cannot be what keeps the request waiting.
   bool device_untaken = false;
   std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
+  bool waits_for_loads = false;     // its last lookup found a hit, and too much was being loaded
 
   // The admission.
   bool admitted = false;  // owns blocks

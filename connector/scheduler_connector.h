@@ -91,6 +91,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   [[nodiscard]] Status check_allocation(const RequestState& request, std::span<const GroupTable> tables,
                                         std::int64_t num_external_tokens) const;
   [[nodiscard]] bool may_use_device(const RequestState& request) const;
+  [[nodiscard]] bool loads_fill_their_share() const;
   PrefixSearch::Answer find_and_promise(RequestState& request, std::int64_t num_tokens, std::int64_t num_local_tokens);
   void make_promise(RequestState& request, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
                     std::vector<PromisedBlock> blocks);
@@ -171,6 +172,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::int64_t pinned_device_blocks_ = 0;
   bool shut_down_ = false;
   SchedulerMetrics metrics_;
+  std::int64_t loading_blocks_ = 0;  // targets of loads in flight
   std::vector<std::int64_t> lost_tokens_;  // [num_groups]
 };
 

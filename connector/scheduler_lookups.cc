@@ -60,12 +60,27 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   if (!pool_ || request->skip_reading_cache || request->refused_offers >= kMostRefusedOffers) {
     return MatchResult{};
   }
-  const PrefixSearch::Answer answer = find_and_promise(*request, num_tokens, num_local_tokens);
+  PrefixSearch::Answer answer;
+  if (!request->waits_for_loads || !loads_fill_their_share()) {
+    request->waits_for_loads = false;
+    answer = find_and_promise(*request, num_tokens, num_local_tokens);
+  }
+  if (request->waits_for_loads) {
+    ++metrics_.delayed_lookups;
+    return MatchResult{MatchResult::Kind::kRetry};
+  }
   count_lookup(*request, num_tokens - num_local_tokens);
   if (answer.boundary_tokens <= num_local_tokens) {
     return MatchResult{MatchResult::Kind::kMiss, 0, answer.shared_prefix_tokens};
   }
   return MatchResult{MatchResult::Kind::kHit, answer.boundary_tokens - num_local_tokens, answer.shared_prefix_tokens};
+}
+
+// Never without a load in flight: its end is what the others wait for.
+bool SchedulerConnectorImpl::loads_fill_their_share() const {
+  const std::int64_t num_blocks = engine_.num_blocks();
+  return !loads_.empty() && num_blocks > 0 &&
+         static_cast<double>(loading_blocks_) > options_.max_loading_share * static_cast<double>(num_blocks);
 }
 
 bool SchedulerConnectorImpl::may_use_device(const RequestState& request) const {
@@ -87,6 +102,10 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     search.use_device(use_device);
     const PrefixSearch::Answer answer = search.longest_boundary(request.hashes, num_tokens, num_local_tokens);
     if (answer.boundary_tokens <= num_local_tokens) {
+      return answer;
+    }
+    if (loads_fill_their_share()) {
+      request.waits_for_loads = true;
       return answer;
     }
     std::vector<PromisedBlock> blocks = std::exchange(spare_blocks_, {});
@@ -361,6 +380,7 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
       ++together.jobs_in_flight;
       queue_job(std::move(*job));
     }
+  loading_blocks_ += std::ssize(device_blocks_);
   }
 }
 

@@ -104,6 +104,52 @@ TEST_F(SchedulerLookup, WithoutALoadNoTableIsRead) {
 
 // Field case H10.
 TEST_F(SchedulerLookup, AnAbortBetweenLookupAndAllocationPinsNothing) {
+// Field case D34: loads that fill the device keep what runs from going on.
+TEST_F(SchedulerLookup, AHitWaitsWhileLoadsInFlightHoldMoreThanTheirShareOfTheDevice) {
+  rig_.engine.num_device_blocks = 11;
+  rig_.store(1, "abcdefgh", 32);
+  rig_.add(2, "abcdefgh", 25);
+  rig_.add(3, "abcdefgh", 17);
+  rig_.add(4, "zz", 8);
+  ASSERT_EQ(rig_.match(2, 25), 24);
+  ASSERT_EQ(rig_.allocate(2, 25, 24), Status());
+  for (int i = 0; i < 2; ++i) {
+    const auto waits = rig_.connector->match_prefix(RequestId{3}, 17, 0);
+    ASSERT_TRUE(waits.has_value());
+    EXPECT_EQ(waits->kind, MatchResult::Kind::kRetry) << "six of eleven blocks";
+    EXPECT_EQ(waits->num_external_tokens, 0);
+  }
+  EXPECT_EQ(rig_.connector->metrics().pinned_slots, 6) << "nothing is promised";
+  EXPECT_EQ(rig_.connector->metrics().delayed_lookups, 2);
+  EXPECT_EQ(rig_.connector->metrics().queried_tokens, 25);
+  const auto miss = rig_.connector->match_prefix(RequestId{4}, 8, 0);
+  EXPECT_EQ(miss->kind, MatchResult::Kind::kMiss) << "what loads nothing need not wait";
+  EXPECT_EQ(rig_.allocate(3, 17, 16).code(), StatusCode::kInvalidArgument);
+  rig_.answer_all(rig_.step());
+  EXPECT_EQ(rig_.match(3, 17), 16);
+  rig_.finish(2, 24);
+  rig_.finish(3, 0);
+  rig_.finish(4, 0);
+  rig_.connector->take_load_outcomes();
+  rig_.answer_all(rig_.step());
+  rig_.expect_idle();
+}
+
+TEST_F(SchedulerLookup, NobodyWaitsForLoadsThatHoldTheirShareExactly) {
+  rig_.engine.num_device_blocks = 12;
+  rig_.store(1, "abcdefgh", 32);
+  rig_.add(2, "abcdefgh", 25);
+  rig_.add(3, "abcdefgh", 17);
+  ASSERT_EQ(rig_.match(2, 25), 24);
+  ASSERT_EQ(rig_.allocate(2, 25, 24), Status());
+  EXPECT_EQ(rig_.match(3, 17), 16) << "six of twelve blocks";
+  rig_.finish(3, 0);
+  rig_.finish(2, 0);
+  rig_.answer_all(rig_.step());
+  rig_.connector->take_load_outcomes();
+  rig_.expect_idle();
+}
+
   rig_.store(1, "abcd", 16);
   rig_.add(2, "abcd", 17);
   ASSERT_EQ(rig_.match(2, 17), 16);
