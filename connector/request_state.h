@@ -28,7 +28,8 @@ struct Promise {
   std::int64_t boundary_tokens = 0;
   std::vector<PromisedBlock> blocks;  // per group ascending; entries are pinned once each
   std::int64_t num_device_blocks = 0;
-  bool pins_device = false;  // its device blocks are pinned, until the step's metadata is built
+  bool pins_device = false;      // its device blocks are pinned, until the step's metadata is built
+  std::size_t device_place = 0;  // in the list of the promises that pin some
 };
 
 // Prefix hashes of a request, packed.
@@ -82,15 +83,15 @@ struct StoreProgress {
   }
 };
 
-// What the scheduler side knows of one live request.
 inline constexpr std::int64_t kNoOffloadLimit = std::numeric_limits<std::int64_t>::max();
 
+// What the scheduler side knows of one live request.
 struct RequestState {
   RequestId id;
   std::int64_t num_prompt_tokens = 0;
   bool skip_reading_cache = false;
-  HashChain hashes;
   std::int64_t max_offload_tokens = kNoOffloadLimit;
+  HashChain hashes;
 
   // Lookups.
   std::optional<Promise> promise;
@@ -99,8 +100,8 @@ struct RequestState {
   // Its last promise had device blocks and was not taken in its step: the next lookup searches the host alone, so that
   // pins of ours cannot be what keeps the request waiting.
   bool device_untaken = false;
-  std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
   bool waits_for_loads = false;     // its last lookup found a hit, and too much was being loaded
+  std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
 
   // The admission.
   bool admitted = false;  // owns blocks

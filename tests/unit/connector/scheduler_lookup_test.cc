@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "offload/offload_key.h"
+#include "tests/support/cases_rig.h"
 #include "tests/support/connector_harness.h"
 #include "tests/support/geometry_builders.h"
+#include "tests/unit/connector/allocation_probe.h"
 
 namespace hostkv::testing {
 namespace {
@@ -102,8 +104,6 @@ TEST_F(SchedulerLookup, WithoutALoadNoTableIsRead) {
   rig_.expect_idle();
 }
 
-// Field case H10.
-TEST_F(SchedulerLookup, AnAbortBetweenLookupAndAllocationPinsNothing) {
 // Field case D34: loads that fill the device keep what runs from going on.
 TEST_F(SchedulerLookup, AHitWaitsWhileLoadsInFlightHoldMoreThanTheirShareOfTheDevice) {
   rig_.engine.num_device_blocks = 11;
@@ -150,6 +150,8 @@ TEST_F(SchedulerLookup, NobodyWaitsForLoadsThatHoldTheirShareExactly) {
   rig_.expect_idle();
 }
 
+// Field case H10.
+TEST_F(SchedulerLookup, AnAbortBetweenLookupAndAllocationPinsNothing) {
   rig_.store(1, "abcd", 16);
   rig_.add(2, "abcd", 17);
   ASSERT_EQ(rig_.match(2, 17), 16);
@@ -319,6 +321,38 @@ TEST_F(SchedulerLookup, ARequestAdmittedAgainBeforeTheStepThatTellsOfItsPreempti
   ASSERT_EQ(rig_.allocate(1, 17, 0), Status());
   const ScheduledRequest scheduled{id, 8, 8};
   EXPECT_EQ(rig_.step(StepInput{.scheduled = {&scheduled, 1}, .hand_offs = {}, .preempted = {&id, 1}}).jobs.size(), 1U);
+}
+
+// An engine that looks up and gives up without a step keeps no memory of it.
+TEST(SchedulerLookupOfADevice, PromisesThatAreGivenUpLeaveNothingBehind) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.cache_new("a", 0, 16);
+  rig.add(1, "a", 17);
+  ASSERT_EQ(rig.hit(1, 17), 16);
+  const AllocationProbe probe;
+  for (int i = 0; i < 20'000; ++i) {
+    ASSERT_EQ(rig.hit(1, 17), 16);
+    ASSERT_EQ(rig.device.num_pins(), 1);
+  }
+  EXPECT_LT(probe.largest_bytes(), 10'000U);
+}
+
+TEST(SchedulerLookupOfADevice, EachOfManyPromisesIsGivenBackInAnyOrder) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.cache_new("a", 0, 16);
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    rig.add(id, "a", 17);
+    ASSERT_EQ(rig.hit(id, 17), 16);
+  }
+  EXPECT_EQ(rig.device.num_pins(), 4);
+  rig.cancel(2);
+  rig.finish(1, 0);
+  ASSERT_EQ(rig.admit(4, 17, 16), Status());
+  EXPECT_EQ(rig.device.num_pins(), 3) << "the third promise, a source and its target";
+  const StepMetadata step = rig.step();
+  EXPECT_EQ(rig.device.num_pins(), 2);
+  rig.answer_all(step);
+  EXPECT_EQ(rig.device.num_pins(), 0);
 }
 
 }  // namespace
