@@ -78,7 +78,7 @@ def test_an_unknown_option_names_the_nearest_of_ours_and_vllms(wrong, nearest):
 
 
 def test_a_value_that_json_cannot_hold_is_named():
-    with pytest.raises(ValueError, match="cache_namespace is .*object.*JSON"):
+    with pytest.raises(ValueError, match=r"cache_namespace is .*object.*JSON"):
         options.resolve({"cache_namespace": object()})
 
 

@@ -98,6 +98,11 @@ def _store_threshold(value: Any) -> Outcome:
     )
 
 
+def _tracker_size(value: Any) -> Outcome:
+    _positive_integer(value, "tracked blocks")
+    return ACCEPTED
+
+
 def _self_describing(value: Any) -> Outcome:
     if value is True:
         return ACCEPTED
@@ -175,7 +180,7 @@ FOREIGN_OPTIONS: tuple[ForeignOption, ...] = (
         OFFLOADING,
         "accepted",
         "Has an effect with store_threshold only, as there.",
-        lambda value: ACCEPTED if _positive_integer(value, "tracked blocks") else ACCEPTED,
+        _tracker_size,
     ),
     ForeignOption(
         "offload_prompt_only",

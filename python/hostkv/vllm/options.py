@@ -130,16 +130,12 @@ def _bytes_per_rank(values: dict[str, Any], own: dict[str, Any], world_size: int
     explicit = values.get("cpu_bytes_to_use_per_rank")
     if explicit is None:
         if shared < 1:
-            raise ValueError(
-                f"{_PREFIX}: cpu_bytes_to_use is {values['cpu_bytes_to_use']}, less than a byte for each of "
-                f"{world_size} ranks"
-            )
+            total = values["cpu_bytes_to_use"]
+            raise ValueError(f"{_PREFIX}: cpu_bytes_to_use is {total}, less than a byte for each of {world_size} ranks")
         return shared, []
     if "cpu_bytes_to_use" in own and int(explicit) != shared:
-        return int(explicit), [
-            f"{_PREFIX}: cpu_bytes_to_use_per_rank={explicit} differs from cpu_bytes_to_use/ranks="
-            f"{shared}; the value per rank is used"
-        ]
+        said = f"cpu_bytes_to_use_per_rank={explicit} differs from cpu_bytes_to_use/ranks={shared}"
+        return int(explicit), [f"{_PREFIX}: {said}; the value per rank is used"]
     return int(explicit), []
 
 

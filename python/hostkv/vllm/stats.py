@@ -44,7 +44,7 @@ class HostKVStats(KVConnectorStats):
 
     def reset(self) -> None:
         """Forgets everything."""
-        self.data = {}
+        self.data: dict[str, Any] = {}
 
     def is_empty(self) -> bool:
         """True when there is nothing to report."""
