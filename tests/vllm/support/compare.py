@@ -1,0 +1,59 @@
+"""What a request answered, and how two answers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+BATCH_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Answer:
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    cached_tokens: int
+    finish_reason: str | None
+    prompt_logprobs: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(output: Any) -> Answer:
+        """Of a vLLM RequestOutput."""
+        first = output.outputs[0]
+        chosen = [step[token].logprob for step, token in zip(first.logprobs or [], first.token_ids)]
+        prompt = [
+            step[token].logprob
+            for step, token in zip(output.prompt_logprobs or [], output.prompt_token_ids)
+            if step is not None
+        ]
+        return Answer(
+            tuple(first.token_ids), tuple(chosen), output.num_cached_tokens or 0, first.finish_reason, tuple(prompt)
+        )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Logprobs behind the first token that differs belong to different texts and are not compared."""
+
+    tokens_equal: bool
+    logprob: float
+
+    @property
+    def exact(self) -> bool:
+        return self.tokens_equal and self.logprob == 0.0
+
+    def within(self, tolerance: float) -> bool:
+        return self.tokens_equal and self.logprob <= tolerance
+
+
+def difference(expected: Answer, got: Answer) -> Difference:
+    pairs = list(zip(expected.tokens, got.tokens))
+    unequal = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs) - 1)
+    far = [abs(a - b) for a, b in list(zip(expected.logprobs, got.logprobs))[: unequal + 1]]
+    far += [abs(a - b) for a, b in zip(expected.prompt_logprobs, got.prompt_logprobs)]
+    return Difference(expected.tokens == got.tokens, max(far, default=0.0))
+
+
+def assert_same(expected: Answer, got: Answer, tolerance: float = 0.0) -> None:
+    found = difference(expected, got)
+    assert found.within(tolerance), f"{found}: expected {expected}, got {got}"
