@@ -320,9 +320,19 @@ def test_damaged_fine_hits_of_a_padded_hybrid_are_a_warning_that_explains_them(t
     assert "partly filled block" in check["text"]
 
 
-def test_a_model_that_vllm_cannot_serve_is_a_failure_with_vllms_reason(tmp_path, capsys):
-    folder = model_folder(tmp_path, LLAMA | {"architectures": ["NeverHeardOf"]})
+@pytest.mark.parametrize(
+    ("said", "code", "reason"),
+    [
+        ('a log line\n{"error": "ValidationError: NeverHeardOf is not supported"}\n', 1, "NeverHeardOf"),
+        ("", -11, "exit -11: it said nothing"),
+        ("a log line\n", 3, "exit 3"),
+    ],
+)
+def test_a_model_that_vllm_cannot_build_is_a_failure_with_its_reason(said, code, reason, tmp_path, capsys, monkeypatch):
+    folder = model_folder(tmp_path, LLAMA)
+    child = subprocess.CompletedProcess([], code, stdout=said, stderr="")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **kw: child)
     code, document = run("--model", folder, capsys=capsys)
     check = found(document, "model")
     assert (code, check["status"]) == (1, FAIL)
-    assert "NeverHeardOf" in check["text"]
+    assert reason in check["text"]

@@ -84,7 +84,9 @@ def examine(arguments: argparse.Namespace, transfer: dict[str, Any]) -> tuple[li
     # Bad input is found before anything slow.
     geometry = None
     if arguments.geometry:
-        geometry = doctor_model.geometry_file_facts(arguments.geometry, arguments.dcp, arguments.interleave)
+        geometry = doctor_model.geometry_file_facts(
+            arguments.geometry, arguments.tp, arguments.dcp, arguments.interleave
+        )
     if arguments.model and not (arguments.model / "config.json").is_file():
         raise ValueError(f"--model {arguments.model}: a folder with config.json is needed")
     checks = [check_hostkv(), *vllm_checks()]

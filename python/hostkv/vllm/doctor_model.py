@@ -117,14 +117,18 @@ def geometry_facts(resolved: Any) -> dict[str, Any]:
     }
 
 
-def geometry_file_facts(path: Path, dcp: int | None, interleave_tokens: int) -> dict[str, Any]:
-    """The same for a geometry file of ours (bench/models). Raises ValueError naming file and cause."""
+def geometry_file_facts(path: Path, tp: int | None, dcp: int | None, interleave_tokens: int) -> dict[str, Any]:
+    """The same for a geometry file of ours (bench/models). Raises ValueError naming file and cause.
+
+    Without `dcp` the file's own; without `tp` as many ranks as that needs.
+    """
     from hostkv import _core
 
     try:
         model = json.loads(path.read_text())
         groups = [group | {"mamba_mode": group.get("state_mode", "align")} for group in model["groups"]]
-        parallel = {"dcp": dcp or model.get("default_dcp", 1), "interleave_tokens": interleave_tokens}
+        dcp = dcp or model.get("default_dcp", 1)
+        parallel = {"tp": tp or dcp, "dcp": dcp, "interleave_tokens": interleave_tokens}
         resolved = _core.Geometry(groups=groups, parallel=parallel, hash_block_tokens=model.get("hash_block_tokens"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"--geometry {path}: {type(error).__name__}: {error}") from None
