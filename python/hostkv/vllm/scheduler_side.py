@@ -37,6 +37,7 @@ class Tracked:
     last_hash: Any = None
     local_tokens: int = 0  # of the last lookup
     owns_blocks: bool = False
+    admission: int = 0  # the step in which the engine gave it its blocks
     tails: list[tuple[int, int, int, int]] | None = None  # hand-offs that no step will carry
 
 
@@ -65,6 +66,7 @@ class SchedulerSide:
         self._requests: dict[str, Tracked] = {}
         self._by_handle: dict[int, Tracked] = {}
         self._last_handle = 0
+        self._step = 0
         self._loading: dict[int, str] = {}  # handle -> request id: the engine waits for this load
         self._sent: set[int] = set()  # handles of loads that the ranks know of
         self._ended: dict[str, bool] = {}  # goes into the next message
@@ -246,6 +248,7 @@ class SchedulerSide:
                     self.core.cancel_match(tracked.handle)
                     raise
                 tracked.owns_blocks = True
+                tracked.admission = self._step
                 planned = True
                 if num_external_tokens > 0:
                     self._loading[tracked.handle] = request.request_id
@@ -277,20 +280,19 @@ class SchedulerSide:
             tracked = requests.get(request_id)
             if tracked is not None:
                 preempted.append(tracked.handle)
+                # One that was admitted again in this same pass owns the blocks of its new admission.
+                tracked.owns_blocks = tracked.owns_blocks and tracked.admission == self._step
+        self._step += 1
         scheduled: list[int] = []
         for request_id, num_tokens in output.num_scheduled_tokens.items():
             tracked = requests.get(request_id)
-            if tracked is None or not tracked.owns_blocks:
+            if tracked is None or not tracked.owns_blocks or tracked.handle in self._loading:
                 continue
             request = tracked.request
             self._sync_hashes(tracked)
             computed = request.num_computed_tokens
             scheduled += (tracked.handle, computed, max(0, min(num_tokens, request.num_tokens - computed)))
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
-        for handle in preempted:
-            # One that was admitted again in this same pass owns the blocks of its new admission.
-            if handle not in scheduled and handle not in self._loading:
-                self._by_handle[handle].owns_blocks = False
         loads = self.core.take_started_loads()
         if step:
             message.step = step
