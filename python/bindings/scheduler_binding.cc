@@ -91,7 +91,8 @@ class Scheduler {
                    std::optional<std::int64_t> max_offload_tokens) {
     must(core_->add_request(RequestInfo{.id = RequestId{id},
                                         .num_prompt_tokens = num_prompt_tokens,
-                                        .skip_reading_cache = skip_reading_cache}));(void)max_offload_tokens;
+                                        .skip_reading_cache = skip_reading_cache,
+                                        .max_offload_tokens = max_offload_tokens}));
     pool_.know_request(RequestId{id}, std::move(engine_id));
   }
 

@@ -124,7 +124,7 @@ class Worker {
   void unregister_layout(double timeout_seconds) {
     const Status status = [&] {
       const nb::gil_scoped_release released;
-      (void)timeout_seconds; return Status{};
+      return core_->unregister_layout(seconds(timeout_seconds));
     }();
     must(status);
   }
@@ -158,7 +158,7 @@ class Worker {
   }
 
   nb::object host_block(std::uint32_t group, std::uint64_t slot) {
-    (void)group;(void)slot; static std::byte b[16]; std::span<std::byte> bytes(b);
+    const std::span<std::byte> bytes = must(core_->host_block(GroupIndex{group}, SlotId{slot}));
     return nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(bytes.data()), std::ssize(bytes), PyBUF_WRITE));
   }
 
