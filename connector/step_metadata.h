@@ -51,6 +51,8 @@ struct StepMetadata {
 // direction (as in types.h), 3 bytes zero, u32 blocks; a block: u32 group, u32 block, u64 slot (of a kDeviceCopy: u64
 // source block); at the end the XXH3-64 of all bytes before it. Version 2 added the direction kDeviceCopy.
 inline constexpr std::uint16_t kStepMetadataVersion = 2;
+// A message without jobs has this size, and only such a one. It tells a worker nothing and may be left out.
+inline constexpr std::size_t kEmptyStepMetadataBytes = 4 + 2 + 2 + 8 + 8 + 4 + 8;
 
 // Writes a message piece by piece into its final place.
 //

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "connector/step_metadata.h"
 #include "hostkv/connector.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/engine_pool.h"
@@ -143,7 +144,7 @@ class Scheduler {
 
   void cancel_match(std::uint64_t id) { must(core_->cancel_match(RequestId{id})); }
 
-  // `scheduled`: request, computed, scheduled, three numbers each. Answers the message and how many jobs it holds.
+  // `scheduled`: request, computed, scheduled, three numbers each. Answers the message, nothing where it holds no job.
   nb::bytes build_step(const std::vector<std::int64_t>& scheduled, const std::vector<HandOffTuple>& hand_offs,
                        const std::vector<std::uint64_t>& preempted) {
     pool_.begin_call();
@@ -157,8 +158,9 @@ class Scheduler {
       void_tables.emplace_back(id);
     }
     const std::vector<BoundaryHandOff> offered = hand_offs_from(hand_offs);
-    return as_bytes(must(core_->build_step_metadata(
-        StepInput{.scheduled = scheduled_, .hand_offs = offered, .preempted = void_tables})));
+    const std::vector<std::byte> message = must(core_->build_step_metadata(
+        StepInput{.scheduled = scheduled_, .hand_offs = offered, .preempted = void_tables}));
+    return as_bytes(message.size() == kEmptyStepMetadataBytes ? std::span<const std::byte>() : message);
   }
 
   std::vector<std::pair<std::uint64_t, std::uint64_t>> take_started_loads() {

@@ -15,13 +15,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
-from vllm.logger import init_logger
+from vllm.platforms import current_platform
 
-from hostkv.vllm import compat, options
+from hostkv.vllm import compat, options, start_report, stats
 from hostkv.vllm.scheduler_side import SchedulerSide
 from hostkv.vllm.worker_side import WorkerSide
-
-logger = init_logger(__name__)
 
 
 class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
@@ -37,9 +35,12 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
         problem = compat.version_problem(vllm.__version__)
         if problem is not None:
             raise ValueError(problem)
+        start_report.check_platform(current_platform)
         super().__init__(vllm_config, role, kv_cache_config)
         extra = dict(self._kv_transfer_config.kv_connector_extra_config or {})
         resolved = options.resolve(extra, vllm_config.parallel_config.world_size)
+        if role == KVConnectorRole.SCHEDULER:
+            resolved.log()
         pool_key = hashlib.sha256(resolved.core_json.encode()).hexdigest()
         self.scheduler_side: SchedulerSide | None = None
         self.worker_side: WorkerSide | None = None
@@ -71,8 +72,7 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
 
     def bind_kv_cache_manager(self, kv_cache_manager: Any, **kw: Any) -> None:
         super().bind_kv_cache_manager(kv_cache_manager, **kw)
-        events = self._vllm_config.kv_events_config
-        self._scheduler.bind(kv_cache_manager, bool(events is not None and events.enable_kv_cache_events))
+        self._scheduler.bind(kv_cache_manager)
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata], **kw: Any) -> None:
         self._scheduler.take_capacities(metadata.values())
@@ -124,6 +124,9 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
 
     def reset_cache(self, **kw: Any) -> bool | None:
         return self._scheduler.reset()
+
+    def take_events(self, **kw: Any) -> Iterable[Any]:
+        return self._scheduler.take_events()
 
     # ------------------------------------------------------------------------------------------------ worker
 
@@ -178,6 +181,24 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
         return self._worker.take_report()
 
     # ------------------------------------------------------------------------------------------------ both
+
+    def get_kv_connector_stats(self, **kw: Any) -> Any:
+        return self._scheduler.take_stats() if self.scheduler_side is not None else self._worker.take_stats()
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None, **kw: Any) -> Any:
+        return stats.build_kv_connector_stats(data)
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: dict[Any, Any],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+        **kw: Any,
+    ) -> Any:
+        return stats.build_prom_metrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def shutdown(self, **kw: Any) -> None:
         if self.scheduler_side is not None:

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from vllm.logger import init_logger
 
-logger = init_logger(__name__)
+logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
 
 class Guard:

@@ -10,15 +10,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import vllm
 from vllm.logger import init_logger
 
+import hostkv
 from hostkv import _core
-from hostkv.vllm import compat, geometry, options
+from hostkv.vllm import compat, events, geometry, options, start_report
 from hostkv.vllm.block_pool import BlockPoolShim
 from hostkv.vllm.guard import Guard
 from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
+from hostkv.vllm.stats import HostKVStats, StatsSource
 
-logger = init_logger(__name__)
+logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
 _HIT, _RETRY = 1, 2
 _OK = 0
@@ -34,6 +37,7 @@ class Tracked:
     last_hash: Any = None
     local_tokens: int = 0  # of the last lookup
     owns_blocks: bool = False
+    admission: int = 0  # the step in which the engine gave it its blocks
     tails: list[tuple[int, int, int, int]] | None = None  # hand-offs that no step will carry
 
 
@@ -49,11 +53,20 @@ class SchedulerSide:
         self._guard = Guard("scheduler")
         self.core: _core.Scheduler | None = None
         self.geometry: _core.Geometry | None = None
-        self.events: Any = None
-        self.changed = True  # something that statistics show may have changed
+        self._translator: events.EventTranslator | None = None
+        self._events: list[Any] = []
+        self._stats = StatsSource()
+        self._changed = True  # something that statistics show may have changed
+        self._watch = start_report.HookWatch(
+            {
+                "bind_kv_cache_manager": "nothing is found or stored",
+                "update_connector_output": "no store is ever completed and no load is ever seen to end",
+            }
+        )
         self._requests: dict[str, Tracked] = {}
         self._by_handle: dict[int, Tracked] = {}
         self._last_handle = 0
+        self._step = 0
         self._loading: dict[int, str] = {}  # handle -> request id: the engine waits for this load
         self._sent: set[int] = set()  # handles of loads that the ranks know of
         self._ended: dict[str, bool] = {}  # goes into the next message
@@ -63,9 +76,11 @@ class SchedulerSide:
 
     # ------------------------------------------------------------------------------------------------ binding
 
-    def bind(self, kv_cache_manager: Any, record_events: bool) -> None:
+    def bind(self, kv_cache_manager: Any) -> None:
         """Once, when the engine's cache manager is there."""
+        self._watch.called("bind_kv_cache_manager")
         if not self._caching:
+            start_report.log_lines(logger, start_report.config_warnings(self._vllm_config))
             return
         self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config)
         alignment = compat.alignment_of_manager(kv_cache_manager)
@@ -75,13 +90,41 @@ class SchedulerSide:
                 self.geometry.hit_alignment_tokens,
                 alignment,
             )
+        damaged = geometry.damages_fine_hits(self._kv_cache_config, self.geometry)
         self.core = _core.Scheduler(
             geometry=self.geometry,
             options=self._options.core_json,
             num_ranks=self._vllm_config.parallel_config.world_size,
             pool=BlockPoolShim(kv_cache_manager, self._options.values.get("store_mode") != "eager"),
-            damages_fine_hits=geometry.damages_fine_hits(self._kv_cache_config, self.geometry),
-            record_events=record_events,
+            damages_fine_hits=damaged,
+            record_events=events.events_enabled(self._vllm_config),
+        )
+        if events.events_enabled(self._vllm_config):
+            self._translator = self._new_translator(self.geometry)
+        self._report_start(self.geometry, damaged)
+
+    def _new_translator(self, resolved: _core.Geometry) -> events.EventTranslator:
+        spans = [resolved.span_tokens(group) for group in range(resolved.num_groups)]
+        groups = events.event_groups(self._kv_cache_config.kv_cache_groups, spans)
+        return events.EventTranslator(groups, resolved.hash_block_tokens, self._request_of)
+
+    def _report_start(self, resolved: _core.Geometry, damaged: bool) -> None:
+        facts = start_report.facts_of(
+            self._options,
+            resolved,
+            self._kv_cache_config,
+            self._vllm_config.parallel_config.world_size,
+            (hostkv.__version__, vllm.__version__),
+            damaged,
+        )
+        start_report.log_lines(logger, start_report.report_lines(facts, self._vllm_config))
+        self._stats = StatsSource(
+            info={
+                "version": facts.hostkv_version,
+                "store_mode": facts.store_mode,
+                "boundaries": facts.boundaries,
+                "block_sizes": facts.block_sizes,
+            }
         )
 
     def take_capacities(self, messages: Iterable[Any]) -> None:
@@ -120,8 +163,24 @@ class SchedulerSide:
         request_id = tracked.request.request_id
         if self._requests.get(request_id) is tracked:
             del self._requests[request_id]
-        self._by_handle.pop(tracked.handle, None)
-        self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
+        try:
+            self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
+            self._translate_events()
+        finally:
+            self._by_handle.pop(tracked.handle, None)
+
+    def _request_of(self, handle: int) -> Any | None:
+        tracked = self._by_handle.get(handle)
+        return None if tracked is None else tracked.request
+
+    def _translate_events(self) -> None:
+        """While the requests that the events name are alive: right behind the call that made them."""
+        if self._translator is not None and self.core is not None:
+            self._events += self._translator.translate(self.core.take_cache_events())
+
+    def take_events(self) -> list[Any]:
+        told, self._events = self._events, []
+        return told
 
     def _sync_hashes(self, tracked: Tracked) -> None:
         """Hands over new prefix hashes. A session may have gone back: hashes are chained, so the last one tells."""
@@ -150,7 +209,7 @@ class SchedulerSide:
         if self.core is None or self._guard.broken:
             return 0, False
         with self._guard("get_num_new_matched_tokens"):
-            self.changed = True
+            self._changed = True
             tracked = self._track(request)
             self._sync_hashes(tracked)
             tracked.local_tokens = num_local_tokens
@@ -189,6 +248,7 @@ class SchedulerSide:
                     self.core.cancel_match(tracked.handle)
                     raise
                 tracked.owns_blocks = True
+                tracked.admission = self._step
                 planned = True
                 if num_external_tokens > 0:
                     self._loading[tracked.handle] = request.request_id
@@ -200,9 +260,11 @@ class SchedulerSide:
     def build(self, output: Any) -> StepMessage:
         """build_connector_meta."""
         message = StepMessage(has_forward=output.total_num_scheduled_tokens > 0)
+        start_report.log_lines(logger, self._watch.step(len(output.num_scheduled_tokens)))
         if self.core is not None and not self._guard.broken:
             with self._guard("build_connector_meta"):
                 self._build_step(output, message)
+                self._translate_events()
                 self._take_at_once()
         if self._guard.broken:
             self._wind_down()
@@ -218,24 +280,23 @@ class SchedulerSide:
             tracked = requests.get(request_id)
             if tracked is not None:
                 preempted.append(tracked.handle)
+                # One that was admitted again in this same pass owns the blocks of its new admission.
+                tracked.owns_blocks = tracked.owns_blocks and tracked.admission == self._step
+        self._step += 1
         scheduled: list[int] = []
         for request_id, num_tokens in output.num_scheduled_tokens.items():
             tracked = requests.get(request_id)
-            if tracked is None or not tracked.owns_blocks:
+            if tracked is None or not tracked.owns_blocks or tracked.handle in self._loading:
                 continue
             request = tracked.request
             self._sync_hashes(tracked)
             computed = request.num_computed_tokens
             scheduled += (tracked.handle, computed, max(0, min(num_tokens, request.num_tokens - computed)))
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
-        for handle in preempted:
-            # One that was admitted again in this same pass owns the blocks of its new admission.
-            if handle not in scheduled and handle not in self._loading:
-                self._by_handle[handle].owns_blocks = False
         loads = self.core.take_started_loads()
         if step:
             message.step = step
-            self.changed = True
+            self._changed = True
         for handle, job in loads:
             message.loads[job] = self._loading[handle]
             self._sent.add(handle)
@@ -281,14 +342,16 @@ class SchedulerSide:
     def results(self, output: Any) -> None:
         """update_connector_output. The core has the last word on a load: it knows of resets and of other ranks."""
         report = output.kv_connector_worker_meta
+        self._watch.called("update_connector_output")
         if not isinstance(report, RankReport) or self.core is None:
             return
-        self.changed = True
+        self._changed = True
         with self._guard("update_connector_output"):
             if report.capacities:
                 self.take_capacities(report.capacities)
             if report.results:
                 self._take_results(report.results, output)
+            self._translate_events()
         if self._guard.broken:
             ended = set(output.finished_recving or ())
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
@@ -326,7 +389,7 @@ class SchedulerSide:
         tracked = self._requests.get(request.request_id)
         if tracked is None or self.core is None:
             return
-        self.changed = True
+        self._changed = True
         with self._guard("request_finished_all_groups"):
             self._sync_hashes(tracked)
             computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
@@ -345,10 +408,21 @@ class SchedulerSide:
     def reset(self) -> bool:
         if self.core is None:
             return True
-        self.changed = True
+        self._changed = True
         with self._guard("reset_cache"):
-            return self.core.reset()
+            ended = self.core.reset()
+            self._translate_events()
+            return ended
         return False
+
+    def take_stats(self) -> HostKVStats | None:
+        """None where nothing happened since the last call: an idle connector ships nothing."""
+        if self.core is None or not self._changed or self._shut_down:
+            return None
+        self._changed = False
+        with self._guard("get_kv_connector_stats"):
+            return self._stats.take(self.core.metrics(), self.core.lost_tokens_by_group())
+        return None
 
     def shutdown(self) -> None:
         if self.core is not None and not self._shut_down:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from vllm.logger import init_logger
 
 from hostkv import _core
-from hostkv.vllm import geometry, layout, options
+from hostkv.vllm import geometry, layout, options, start_report
 from hostkv.vllm.guard import Guard
 from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
+from hostkv.vllm.stats import HostKVStats, StatsSource
 
-logger = init_logger(__name__)
+logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
 _OK = 0
 _INTERNAL = 11
@@ -35,7 +37,8 @@ class WorkerSide:
         self.core: Any = None
         self.kv_caches: dict[str, Any] = {}
         self._registered = False
-        self.changed = True  # something that statistics show may have changed
+        self._stats = StatsSource(rank=self._rank)
+        self._changed = True  # something that statistics show may have changed
         self._capacity: CapacityMessage | None = None
         self._capacity_told = False
         self._message: StepMessage | None = None  # of this step, not started
@@ -58,6 +61,7 @@ class WorkerSide:
             return
         resolved = geometry.resolve(self._kv_cache_config, self._vllm_config)
         described = layout.describe(self._kv_cache_config, resolved, kv_caches)
+        start_report.check_device(described.device, torch.version.hip)
         if self.core is None:
             self.core = _core.Worker(
                 geometry=resolved,
@@ -149,6 +153,15 @@ class WorkerSide:
         results, self._results = self._results, []
         return RankReport(results, capacities) if results or capacities else None
 
+    def take_stats(self) -> HostKVStats | None:
+        """None where nothing happened since the last call: an idle connector ships nothing."""
+        if self.core is None or not self._changed:
+            return None
+        self._changed = False
+        with self._guard("get_kv_connector_stats"):
+            return self._stats.take(self.core.metrics())
+        return None
+
     # ------------------------------------------------------------------------------------------------ results
 
     def _poll(self) -> None:
@@ -162,7 +175,7 @@ class WorkerSide:
                 self._take(results)
 
     def _take(self, results: list[JobResult]) -> None:
-        self.changed = True
+        self._changed = True
         self._results += results
         for _, job, _, status, _ in results:
             request_id = self._load_of_job.pop(job, None)
