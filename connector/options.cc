@@ -21,6 +21,7 @@ constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;
 constexpr std::int64_t kMaxCopyThreads = 64;
 constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
+constexpr double kMinLoadingShare = 0.05;
 constexpr std::size_t kMaxNamespaceBytes = 256;
 
 // One row of the table: what people read, and how the value goes in and out.
@@ -94,6 +95,14 @@ constexpr OptionInfo kTimeoutInfo = {"transfer_timeout_seconds",
                                      "0.001 .. 86400",
                                      "A transfer that has not started after this long is given up: a store is dropped, "
                                      "a load fails and is computed again."};
+constexpr OptionInfo kLoadingShareInfo = {
+    "max_loading_share",
+    "number",
+    "",
+    "0.5",
+    "0.05 .. 1",
+    "Share of the device's blocks that loads in flight may hold; a request whose load would come on top of more waits "
+    "until one has ended."};
 constexpr OptionInfo kNamespaceInfo = {
     "cache_namespace",
     "string",
@@ -119,6 +128,14 @@ Status set_size(const OptionInfo& info, const Json& value, std::int64_t& bytes) 
     return {StatusCode::kInvalidArgument, std::string(info.name) + ": " + parsed.error().message()};
   }
   bytes = *parsed;
+  return {};
+}
+
+Status set_number(const OptionInfo& info, const Json& value, double& number) {
+  if (!value.is_number()) {
+    return wrong_type(info, value);
+  }
+  number = value.get<double>();
   return {};
 }
 
@@ -164,7 +181,7 @@ Status set_only_name(const OptionInfo& info, const Json& value, std::string_view
   return value.get<std::string>() == only ? Status() : out_of_range(info.name, value.dump(), info.range);
 }
 
-constexpr std::array<Row, 9> kRows = {{
+constexpr std::array<Row, 10> kRows = {{
     {kBytesInfo, [](ConnectorOptions& o, const Json& v) { return set_size(kBytesInfo, v, o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return Json(o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return check_size(kBytesInfo, o.cpu_bytes_to_use); }},
@@ -227,19 +244,21 @@ constexpr std::array<Row, 9> kRows = {{
                   : out_of_range(kThreadsInfo.name, std::to_string(o.copy_threads), kThreadsInfo.range);
      }},
     {kTimeoutInfo,
-     [](ConnectorOptions& o, const Json& v) {
-       if (!v.is_number()) {
-         return wrong_type(kTimeoutInfo, v);
-       }
-       o.transfer_timeout_seconds = v.get<double>();
-       return Status();
-     },
+     [](ConnectorOptions& o, const Json& v) { return set_number(kTimeoutInfo, v, o.transfer_timeout_seconds); },
      [](const ConnectorOptions& o) { return Json(o.transfer_timeout_seconds); },
      [](const ConnectorOptions& o) {
        const double seconds = o.transfer_timeout_seconds;
        return seconds >= kMinTimeoutSeconds && seconds <= kMaxTimeoutSeconds
                   ? Status()
                   : out_of_range(kTimeoutInfo.name, Json(seconds).dump(), kTimeoutInfo.range);
+     }},
+    {kLoadingShareInfo,
+     [](ConnectorOptions& o, const Json& v) { return set_number(kLoadingShareInfo, v, o.max_loading_share); },
+     [](const ConnectorOptions& o) { return Json(o.max_loading_share); },
+     [](const ConnectorOptions& o) {
+       return o.max_loading_share >= kMinLoadingShare && o.max_loading_share <= 1
+                  ? Status()
+                  : out_of_range(kLoadingShareInfo.name, Json(o.max_loading_share).dump(), kLoadingShareInfo.range);
      }},
     {kNamespaceInfo,
      [](ConnectorOptions& o, const Json& v) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,7 +28,8 @@ struct Promise {
   std::int64_t boundary_tokens = 0;
   std::vector<PromisedBlock> blocks;  // per group ascending; entries are pinned once each
   std::int64_t num_device_blocks = 0;
-  bool pins_device = false;  // its device blocks are pinned, until the step's metadata is built
+  bool pins_device = false;      // its device blocks are pinned, until the step's metadata is built
+  std::size_t device_place = 0;  // in the list of the promises that pin some
 };
 
 // Prefix hashes of a request, packed.
@@ -81,11 +83,14 @@ struct StoreProgress {
   }
 };
 
+inline constexpr std::int64_t kNoOffloadLimit = std::numeric_limits<std::int64_t>::max();
+
 // What the scheduler side knows of one live request.
 struct RequestState {
   RequestId id;
   std::int64_t num_prompt_tokens = 0;
   bool skip_reading_cache = false;
+  std::int64_t max_offload_tokens = kNoOffloadLimit;
   HashChain hashes;
 
   // Lookups.
@@ -95,6 +100,7 @@ struct RequestState {
   // Its last promise had device blocks and was not taken in its step: the next lookup searches the host alone, so that
   // pins of ours cannot be what keeps the request waiting.
   bool device_untaken = false;
+  bool waits_for_loads = false;     // its last lookup found a hit, and too much was being loaded
   std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
 
   // The admission.
@@ -103,10 +109,12 @@ struct RequestState {
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;
-  std::uint64_t admitted_step = 0;      // steps that were built before this admission
-  std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
-  std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load
-  std::uint32_t chain = 0;              // names this admission in the cache
+  std::uint64_t admitted_step = 0;         // steps that were built before this admission
+  std::int64_t admitted_tokens = 0;        // local + external tokens: not computed by the request itself
+  std::int64_t loaded_from_tokens = 0;     // the load began here; 0 with admitted_tokens 0: no load
+  std::uint32_t chain = 0;                 // names this admission in the cache
+  std::int64_t first_computed_tokens = 0;  // when it has run: where it began
+  std::int64_t judged_tokens = 0;          // lazy stores: up to here its limit has been told to WithheldHashes
   StoreProgress stores;
   std::vector<BoundaryHandOff> hand_offs;  // of the step being planned
 };

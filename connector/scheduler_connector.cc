@@ -192,6 +192,9 @@ void SchedulerConnectorImpl::make_pool() {
   auto policy = std::make_unique<LruPolicy>(static_cast<std::uint32_t>(slots_per_slab.size()));
   OffloadCache cache(std::move(slots_per_slab), num_slabs, std::move(policy));
   cache.set_reserved_slabs(slabs_for_states(geometry_, (*smallest)->slots_per_slab, num_slabs));
+  if (options_.store_mode == StoreMode::kLazy) {
+    withheld_.emplace(geometry_);
+  }
   // The searcher and the planners keep references into the pool: it is built where it stays.
   pool_.emplace(std::move(cache), [&](OffloadCache& of_pool) {
     return StorePlanner::Context{.geometry = geometry_,
@@ -200,6 +203,7 @@ void SchedulerConnectorImpl::make_pool() {
                                  .metrics = metrics_,
                                  .namespace_fingerprint = namespace_fingerprint_,
                                  .class_of_group = class_of_group,
+                                 .withheld = withheld_ ? &*withheld_ : nullptr,
                                  .events = traits_.record_events ? &events_ : nullptr};
   });
   if (traits_.record_events) {
@@ -221,6 +225,10 @@ Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
     return {StatusCode::kInvalidArgument, named(request.id) + ": num_prompt_tokens is " +
                                               std::to_string(request.num_prompt_tokens) + "; at least 1 is needed"};
   }
+  if (request.max_offload_tokens.value_or(0) < 0) {
+    return {StatusCode::kInvalidArgument, named(request.id) + ": max_offload_tokens is " +
+                                              std::to_string(*request.max_offload_tokens) + "; 0 or more is needed"};
+  }
   if (loads_.contains(request.id)) {
     return {StatusCode::kFailedPrecondition,
             named(request.id) + " ended, but its load has not: its id is not free yet"};
@@ -237,6 +245,7 @@ Status SchedulerConnectorImpl::add_request(const RequestInfo& request) {
   state.id = request.id;
   state.num_prompt_tokens = request.num_prompt_tokens;
   state.skip_reading_cache = request.skip_reading_cache;
+  state.max_offload_tokens = request.max_offload_tokens.value_or(kNoOffloadLimit);
   state.hashes.hash_block_tokens = geometry_.hash_block_tokens();
   return {};
 }
@@ -284,6 +293,7 @@ Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t 
   request->hashes.truncate(num_hashes);
   const std::int64_t hashed_tokens = request->hashes.hashed_tokens();
   request->stores.go_back_to(hashed_tokens);
+  request->judged_tokens = std::min(request->judged_tokens, hashed_tokens);
   if (request->promise && request->promise->boundary_tokens > hashed_tokens) {
     drop_promise(*request);  // its last tokens are others now
   }
@@ -334,6 +344,9 @@ bool SchedulerConnectorImpl::reset() {
     request.tainted = request.admitted;
   }
   trust_device(engine_is_clean());
+  if (withheld_ && trusts_device_) {
+    withheld_->clear();
+  }
   if (pool_) {
     pool_->cache.clear();
   }

@@ -91,12 +91,15 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   [[nodiscard]] Status check_allocation(const RequestState& request, std::span<const GroupTable> tables,
                                         std::int64_t num_external_tokens) const;
   [[nodiscard]] bool may_use_device(const RequestState& request) const;
+  [[nodiscard]] bool loads_fill_their_share() const;
   PrefixSearch::Answer find_and_promise(RequestState& request, std::int64_t num_tokens, std::int64_t num_local_tokens);
   void make_promise(RequestState& request, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
                     std::vector<PromisedBlock> blocks);
   void count_lookup(RequestState& request, std::int64_t queried_tokens);
   void drop_promise(RequestState& request);
   void end_promise(RequestState& request);
+  void list_device_promise(RequestState& request);
+  void unlist_device_promise(const Promise& promise);
   void release_device_blocks(Promise& promise);
   void release_untaken_device_blocks();
   [[nodiscard]] Status check_targets(const RequestState& request, std::span<const GroupTable> tables,
@@ -116,6 +119,9 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   [[nodiscard]] bool usable(const BoundaryHandOff& hand_off);
   void note_first_run(RequestState& request, std::int64_t num_computed_tokens) const;
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
+  void judge_offload_limit(RequestState& request, std::int64_t computed_tokens);
+  void withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);
+  void forget_withheld();
   void plan_victims();
   std::vector<std::byte> write_metadata();
   PlannedJob new_job(Direction direction, RequestId request) const;
@@ -141,6 +147,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   bool trusts_device_ = true;                              // false: its cache may hold what a reset has declared void
   std::vector<std::optional<WorkerCapacity>> capacities_;  // [num_ranks]
   KeyEvents events_;
+  std::optional<WithheldHashes> withheld_;  // store_mode lazy
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
 
@@ -153,7 +160,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::unordered_map<std::uint32_t, Chain> chains_;
   std::vector<RequestState*> scheduled_;    // of the step being planned
   std::vector<RequestId> with_hand_offs_;   // of the step being planned
-  std::vector<RequestId> device_promises_;  // requests whose promise pins device blocks, some of them dropped since
+  std::vector<RequestId> device_promises_;  // requests whose promise pins device blocks
 
   // Scratch memory, so that a call allocates nothing once warm.
   std::vector<EntryId> entries_;
@@ -165,6 +172,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::uint64_t last_job_ = 0;
   std::uint32_t last_chain_ = 0;
   std::int64_t pinned_device_blocks_ = 0;
+  std::int64_t loading_blocks_ = 0;  // targets of loads in flight
   bool shut_down_ = false;
   SchedulerMetrics metrics_;
   std::vector<std::int64_t> lost_tokens_;  // [num_groups]

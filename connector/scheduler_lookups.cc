@@ -60,12 +60,27 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   if (!pool_ || request->skip_reading_cache || request->refused_offers >= kMostRefusedOffers) {
     return MatchResult{};
   }
-  const PrefixSearch::Answer answer = find_and_promise(*request, num_tokens, num_local_tokens);
+  PrefixSearch::Answer answer;
+  if (!request->waits_for_loads || !loads_fill_their_share()) {
+    request->waits_for_loads = false;
+    answer = find_and_promise(*request, num_tokens, num_local_tokens);
+  }
+  if (request->waits_for_loads) {
+    ++metrics_.delayed_lookups;
+    return MatchResult{MatchResult::Kind::kRetry};
+  }
   count_lookup(*request, num_tokens - num_local_tokens);
   if (answer.boundary_tokens <= num_local_tokens) {
     return MatchResult{MatchResult::Kind::kMiss, 0, answer.shared_prefix_tokens};
   }
   return MatchResult{MatchResult::Kind::kHit, answer.boundary_tokens - num_local_tokens, answer.shared_prefix_tokens};
+}
+
+// Never without a load in flight: its end is what the others wait for.
+bool SchedulerConnectorImpl::loads_fill_their_share() const {
+  const std::int64_t num_blocks = engine_.num_blocks();
+  return !loads_.empty() && num_blocks > 0 &&
+         static_cast<double>(loading_blocks_) > options_.max_loading_share * static_cast<double>(num_blocks);
 }
 
 bool SchedulerConnectorImpl::may_use_device(const RequestState& request) const {
@@ -87,6 +102,10 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     search.use_device(use_device);
     const PrefixSearch::Answer answer = search.longest_boundary(request.hashes, num_tokens, num_local_tokens);
     if (answer.boundary_tokens <= num_local_tokens) {
+      return answer;
+    }
+    if (loads_fill_their_share()) {
+      request.waits_for_loads = true;
       return answer;
     }
     std::vector<PromisedBlock> blocks = std::exchange(spare_blocks_, {});
@@ -126,7 +145,7 @@ void SchedulerConnectorImpl::make_promise(RequestState& request, std::int64_t nu
     engine_.pin(device_blocks_);
     pinned_device_blocks_ += promise.num_device_blocks;
     promise.pins_device = true;
-    device_promises_.push_back(request.id);
+    list_device_promise(request);
   }
 }
 
@@ -158,7 +177,10 @@ void SchedulerConnectorImpl::drop_promise(RequestState& request) {
   if (!request.promise) {
     return;
   }
-  release_device_blocks(*request.promise);
+  if (request.promise->pins_device) {
+    unlist_device_promise(*request.promise);
+    release_device_blocks(*request.promise);
+  }
   entries_.clear();
   for (auto block = request.promise->blocks.rbegin(); block != request.promise->blocks.rend(); ++block) {
     if (block->entry != kNoEntry) {
@@ -177,10 +199,20 @@ void SchedulerConnectorImpl::end_promise(RequestState& request) {
   request.promise.reset();
 }
 
+void SchedulerConnectorImpl::list_device_promise(RequestState& request) {
+  request.promise->device_place = device_promises_.size();
+  device_promises_.push_back(request.id);
+}
+
+// The last of the list takes its place.
+void SchedulerConnectorImpl::unlist_device_promise(const Promise& promise) {
+  const RequestId last = device_promises_.back();
+  find_request(last)->promise->device_place = promise.device_place;
+  device_promises_[promise.device_place] = last;
+  device_promises_.pop_back();
+}
+
 void SchedulerConnectorImpl::release_device_blocks(Promise& promise) {
-  if (!promise.pins_device) {
-    return;
-  }
   std::vector<BlockId> device_blocks;
   for (auto block = promise.blocks.rbegin(); block != promise.blocks.rend(); ++block) {
     if (block->entry == kNoEntry) {
@@ -195,11 +227,9 @@ void SchedulerConnectorImpl::release_device_blocks(Promise& promise) {
 // A promise that was not taken in its pass gives the engine its blocks back: running requests come first.
 void SchedulerConnectorImpl::release_untaken_device_blocks() {
   for (const RequestId id : device_promises_) {
-    RequestState* request = find_request(id);
-    if (request != nullptr && request->promise && request->promise->pins_device) {
-      release_device_blocks(*request->promise);
-      request->device_untaken = true;
-    }
+    RequestState& request = *find_request(id);
+    release_device_blocks(*request.promise);
+    request.device_untaken = true;
   }
   device_promises_.clear();
 }
@@ -323,6 +353,8 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
   request.counted_lookup = false;
   request.admitted_tokens = 0;
   request.loaded_from_tokens = 0;
+  request.first_computed_tokens = 0;
+  request.judged_tokens = 0;
   request.stores = {};
   request.chain = ++last_chain_;
 }
@@ -348,8 +380,12 @@ void SchedulerConnectorImpl::plan_load(RequestState& request, std::span<const Gr
   }
   engine_.pin(device_blocks_);  // the promise's other pins go over to the jobs
   pinned_device_blocks_ += std::ssize(device_blocks_);
+  loading_blocks_ += std::ssize(device_blocks_);
   metrics_.planned_load_blocks += std::ssize(device_blocks_);
   metrics_.planned_device_copies += std::ssize(copy.blocks);
+  if (promise.pins_device) {
+    unlist_device_promise(promise);
+  }
   end_promise(request);
   request.loading = true;
   Load& together = loads_[request.id];

@@ -172,6 +172,7 @@ void SchedulerConnectorImpl::release_device_pins(const PlannedJob& job) {
     engine_.unpin(blocks);
   }
   pinned_device_blocks_ -= std::ssize(blocks);
+  loading_blocks_ -= job.direction == Direction::kStore ? 0 : std::ssize(job.blocks);
 }
 
 void SchedulerConnectorImpl::end_chain(std::uint32_t chain) {

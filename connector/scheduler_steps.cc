@@ -14,6 +14,11 @@ std::string named(RequestId id) {
   return "request " + std::to_string(id.value());
 }
 
+// The first multiple of `step` behind `tokens`.
+std::int64_t behind(std::int64_t tokens, std::int64_t step) {
+  return tokens / step * step + step;
+}
+
 bool contains(std::span<const RequestId> ids, RequestId id) {
   return std::ranges::find(ids, id) != ids.end();
 }
@@ -146,7 +151,11 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off) {
 // What an engine with EngineTraits::damages_fine_hits computes behind a device hit that ends inside a block is not
 // kept.
 void SchedulerConnectorImpl::note_first_run(RequestState& request, std::int64_t num_computed_tokens) const {
-  if (std::exchange(request.has_run, true) || !traits_.damages_fine_hits || request.admitted_tokens > 0) {
+  if (std::exchange(request.has_run, true)) {
+    return;
+  }
+  request.first_computed_tokens = num_computed_tokens;
+  if (!traits_.damages_fine_hits || request.admitted_tokens > 0) {
     return;
   }
   for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
@@ -157,6 +166,9 @@ void SchedulerConnectorImpl::note_first_run(RequestState& request, std::int64_t 
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens,
                                          StorePlanner::Moment moment) {
+  if (withheld_) {
+    judge_offload_limit(request, storable_tokens);
+  }
   if (!pool_ || request.tainted || !pool_->planner.may_plan(request, storable_tokens, moment)) {
     return;
   }
@@ -174,6 +186,47 @@ void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t sto
     chain.entries.push_back(block.entry);
   }
   queue_job(std::move(job));
+}
+
+// What the request computes or loads behind its limit is withheld from lazy stores, what it uses before it is not.
+void SchedulerConnectorImpl::judge_offload_limit(RequestState& request, std::int64_t computed_tokens) {
+  const std::int64_t limit = request.max_offload_tokens;
+  if (withheld_->empty() && limit == kNoOffloadLimit) {
+    return;
+  }
+  const std::int64_t end = std::min(computed_tokens, request.hashes.hashed_tokens());
+  const std::int64_t step = geometry_.hash_block_tokens();
+  for (std::int64_t boundary = behind(request.judged_tokens, step); boundary <= std::min(end, limit);
+       boundary += step) {
+    withheld_->remove(request.hashes.at_boundary(boundary));
+  }
+  withhold(request, request.judged_tokens, end);
+  request.judged_tokens = std::max(request.judged_tokens, end);
+  if (withheld_->is_due()) {
+    forget_withheld();
+  }
+}
+
+// Of tokens [begin, end) those behind the limit. A device hit was computed by others.
+void SchedulerConnectorImpl::withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens) {
+  if (request.max_offload_tokens >= end_tokens || (request.admitted_tokens == 0 && !request.has_run)) {
+    return;
+  }
+  const std::int64_t own = request.admitted_tokens > 0 ? request.loaded_from_tokens : request.first_computed_tokens;
+  const std::int64_t step = geometry_.hash_block_tokens();
+  std::int64_t boundary = behind(std::max({begin_tokens, request.max_offload_tokens, own}), step);
+  for (; boundary <= end_tokens; boundary += step) {
+    withheld_->add(request.hashes.at_boundary(boundary));
+  }
+}
+
+// The engine may cache the blocks of living requests later than they are computed.
+void SchedulerConnectorImpl::forget_withheld() {
+  withheld_->keep_cached(engine_);
+  for (const auto& [id, request] : requests_) {
+    withhold(request, 0, request.judged_tokens);
+  }
+  withheld_->settle();
 }
 
 void SchedulerConnectorImpl::plan_victims() {

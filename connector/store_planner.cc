@@ -45,6 +45,7 @@ bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_t
   if (moment == Moment::kEnd && must_verify(request, storable_tokens, moment)) {
     return true;
   }
+  storable_tokens = std::min(storable_tokens, request.max_offload_tokens);
   const StoreProgress& progress = request.stores;
   if (has_align_states_) {
     return !request.hand_offs.empty() || progress.open_boundary_tokens > 0;
@@ -66,7 +67,7 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
     return;
   }
   StoreProgress& progress = request.stores;
-  storable_tokens = std::min(storable_tokens, request.hashes.hashed_tokens());
+  storable_tokens = std::min({storable_tokens, request.hashes.hashed_tokens(), request.max_offload_tokens});
   progress.retry_tokens = moment == Moment::kEnd ? 0 : progress.retry_tokens;
   name_keys(request);
   find_boundaries(request, storable_tokens);
@@ -84,7 +85,8 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  const std::int64_t settled = (storable_tokens - max_drop_tokens_) / alignment * alignment;
+  const std::int64_t unit_tokens = storable_tokens < request.max_offload_tokens ? max_drop_tokens_ : 0;
+  const std::int64_t settled = (storable_tokens - unit_tokens) / alignment * alignment;
   progress.tried_tokens = std::max(progress.tried_tokens, settled);
 }
 
@@ -251,7 +253,9 @@ void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_toke
   }
   progress.counted_tokens = std::max(progress.counted_tokens, boundary_tokens);
   progress.stored_tokens = std::max(progress.stored_tokens, boundary_tokens);
-  progress.open_boundary_tokens = boundary_tokens + max_drop_tokens_ > storable_tokens ? boundary_tokens : 0;
+  const bool waits_for_unit =
+      storable_tokens < request.max_offload_tokens && boundary_tokens + max_drop_tokens_ > storable_tokens;
+  progress.open_boundary_tokens = waits_for_unit ? boundary_tokens : 0;
 }
 
 void StorePlanner::mark_verified(StoreProgress& progress, std::int64_t storable_tokens) const {

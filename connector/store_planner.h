@@ -7,6 +7,7 @@
 
 #include "connector/job_table.h"
 #include "connector/request_state.h"
+#include "connector/withheld_hashes.h"
 #include "hostkv/connector.h"
 #include "hostkv/geometry.h"
 #include "hostkv/metrics.h"
@@ -41,6 +42,7 @@ class StorePlanner {
     SchedulerMetrics& metrics;
     std::uint64_t namespace_fingerprint = 0;
     std::vector<std::uint32_t> class_of_group;  // [num_groups]
+    const WithheldHashes* withheld = nullptr;   // what lazy stores leave out; null: nothing
     KeyEvents* events = nullptr;                // what is planned is written there; null: nobody wants to know
   };
   // kEnd: the request computes nothing any more.

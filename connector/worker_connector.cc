@@ -73,76 +73,6 @@ Status WorkerConnectorImpl::check_ready() const {
                      : Status(StatusCode::kFailedPrecondition, "no layout is registered; register_layout comes first");
 }
 
-Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layout) {
-  if (shut_down_ || registered_) {
-    return error(shut_down_ ? StatusCode::kUnavailable : StatusCode::kFailedPrecondition,
-                 shut_down_ ? "the worker was shut down" : "a layout is registered already");
-  }
-  if (Status status = layout.validate(geometry_); !status.ok()) {
-    return error(std::move(status));
-  }
-  std::vector<std::int64_t> block_bytes;
-  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
-    block_bytes.push_back(layout.block_bytes(GroupIndex{g}));
-  }
-  if (host_can_serve(geometry_)) {
-    Result<PoolPlan> plan = PoolPlan::make(geometry_, block_bytes, options_.bytes_per_rank(spec_.num_ranks));
-    if (!plan) {
-      return error(std::move(plan.error()));
-    }
-    plan_ = std::move(*plan);
-  } else {
-    plan_.slots_per_slab.assign(geometry_.num_groups(), 0);  // no pool for what is never stored
-  }
-  if (plan_.num_slabs > 0) {
-    Result<std::unique_ptr<HostPool>> pool =
-        HostPool::create(HostPoolOptions{.size_bytes = plan_.pool_bytes(), .numa_node = {}});
-    if (!pool) {
-      return error(std::move(pool.error()));
-    }
-    pool_ = std::move(*pool);
-    if (Status status = register_regions(layout); !status.ok()) {
-      pool_.reset();
-      return error(std::move(status));
-    }
-  }
-  layout_ = layout;
-  registered_ = true;
-  return WorkerCapacity{.rank = spec_.rank,
-                        .num_slabs = plan_.num_slabs,
-                        .slab_bytes = plan_.slab_bytes,
-                        .slots_per_slab = plan_.slots_per_slab,
-                        .fingerprint = geometry_.fingerprint()};
-}
-
-// All or nothing: what was registered before a failure is taken back.
-Status WorkerConnectorImpl::register_regions(const KvLayout& layout) {
-  std::vector<RegionId> done;
-  const auto add = [&](const RegionDesc& region) -> Status {
-    Result<RegionId> id = backend_->register_region(region);
-    if (!id) {
-      return id.error();
-    }
-    done.push_back(*id);
-    return {};
-  };
-  Status status = add(RegionDesc{pool_->data(), plan_.pool_bytes(), Medium::kHost});
-  for (std::size_t r = 0; status.ok() && r < layout.regions.size(); ++r) {
-    status = add(RegionDesc{layout.regions[r].base, layout.regions[r].size_bytes, Medium::kDevice});
-  }
-  if (!status.ok()) {
-    for (const RegionId id : done) {
-      if (const Status undone = backend_->unregister_region(id); !undone.ok()) {
-        log_line(LogLevel::kWarning, "op=unregister " + undone.to_string());
-      }
-    }
-    return status;
-  }
-  pool_region_ = done.front();
-  device_regions_.assign(done.begin() + 1, done.end());
-  return {};
-}
-
 Status WorkerConnectorImpl::bind_step(std::span<const std::byte> metadata, StreamHandle compute) {
   if (Status status = check_ready(); !status.ok()) {
     return status;
@@ -207,6 +137,10 @@ void WorkerConnectorImpl::start(Direction direction) {
 }
 
 bool WorkerConnectorImpl::submit(JobId id) {
+  if (!on_device_) {
+    refuse_job(id, StatusCode::kUnavailable);
+    return true;
+  }
   Accepted& accepted = jobs_.at(id);
   const Status status = backend_->submit(make_transfer(accepted));
   if (status.ok()) {
@@ -369,29 +303,6 @@ Status WorkerConnectorImpl::wait_idle(std::chrono::nanoseconds timeout) {
     return status;
   }
   return backend_->drain(timeout);
-}
-
-Status WorkerConnectorImpl::shutdown(std::chrono::nanoseconds timeout) {
-  if (shut_down_) {
-    return {};
-  }
-  if (Status status = backend_->drain(timeout); !status.ok()) {
-    return status;
-  }
-  std::vector<RegionId> regions = std::exchange(device_regions_, {});
-  if (pool_region_) {
-    regions.push_back(*pool_region_);
-    pool_region_.reset();
-  }
-  for (const RegionId region : regions) {
-    if (const Status status = backend_->unregister_region(region); !status.ok()) {
-      log_line(LogLevel::kWarning, "op=unregister " + status.to_string());
-    }
-  }
-  shut_down_ = true;
-  pool_.reset();
-  jobs_.clear();
-  return {};
 }
 
 WorkerMetrics WorkerConnectorImpl::metrics() const {

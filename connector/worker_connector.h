@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -26,11 +27,13 @@ class WorkerConnectorImpl final : public WorkerConnector {
   ~WorkerConnectorImpl() override;
 
   Result<WorkerCapacity> register_layout(const KvLayout& layout) override;
+  Status unregister_layout(std::chrono::nanoseconds timeout) override;
   Status bind_step(std::span<const std::byte> metadata, StreamHandle compute) override;
   Status start_loads() override;
   Status start_stores() override;
   Result<std::vector<JobResult>> poll() override;
   Status wait_idle(std::chrono::nanoseconds timeout) override;
+  Result<std::span<std::byte>> host_block(GroupIndex group, SlotId slot) override;
   Status shutdown(std::chrono::nanoseconds timeout) override;
   [[nodiscard]] WorkerMetrics metrics() const override;
 
@@ -54,7 +57,14 @@ class WorkerConnectorImpl final : public WorkerConnector {
   [[nodiscard]] Status check_device_block(const StepJob& job, std::uint64_t block) const;
   [[nodiscard]] Status check_slot(const StepJob& job, const StepBlock& block) const;
   [[nodiscard]] static Status check_targets(const StepJob& job);
+  // worker_layout.cc
+  [[nodiscard]] std::vector<std::int64_t> block_bytes_of(const KvLayout& layout) const;
+  [[nodiscard]] Status check_same_blocks(std::span<const std::int64_t> block_bytes) const;
+  Status make_pool(std::span<const std::int64_t> block_bytes);
   Status register_regions(const KvLayout& layout);
+  // What goes wrong is logged too.
+  Status unregister(std::span<const RegionId> regions);
+
   void start(Direction direction);
   void start_behind_forward();
   // False: the backend's queue is full, the job stays and is tried again.
@@ -78,7 +88,9 @@ class WorkerConnectorImpl final : public WorkerConnector {
   std::unique_ptr<HostPool> pool_;
   std::vector<RegionId> device_regions_;  // [layout_.regions]
   std::optional<RegionId> pool_region_;
-  bool registered_ = false;
+  std::vector<std::int64_t> block_bytes_;  // [num_groups]
+  bool registered_ = false;                // a layout was registered
+  bool on_device_ = false;                 // it is registered now
   bool shut_down_ = false;
 
   std::uint64_t last_sequence_ = 0;

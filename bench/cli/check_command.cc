@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "bench/cli/commands.h"
+#include "bench/cli/common_options.h"
 #include "bench/cli/document.h"
 #include "bench/cli/report.h"
 #include "bench/cli/values.h"
@@ -22,6 +23,7 @@ constexpr auto kOptions = std::to_array<OptionRow>({
 });
 
 Result<ConformanceRequest> request_of(const CommandLine& line) {
+  if (const auto seed = seed_of(line); !seed) return error(seed.error());  // unused, but never ignored
   ConformanceRequest request;
   request.files = line.files;
   if (request.files.empty()) {

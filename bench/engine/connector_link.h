@@ -22,6 +22,7 @@ class ConnectorBlocks final : public EngineBlocks {
   void pin(std::span<const BlockId> blocks) override { pool_.pin(blocks); }
   void unpin(std::span<const BlockId> blocks) override { pool_.unpin(blocks); }
   [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override;
+  [[nodiscard]] std::int64_t num_blocks() const override { return pool_.num_usable(); }
   [[nodiscard]] bool shows_cache() const override { return true; }
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override;

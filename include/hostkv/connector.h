@@ -72,6 +72,9 @@ class EngineBlocks {
   // again with a smaller one in the same call. Empty for an unknown request.
   [[nodiscard]] virtual GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) = 0;
 
+  // Blocks of the device that requests can own. 0: not known, and max_loading_share limits nothing.
+  [[nodiscard]] virtual std::int64_t num_blocks() const { return 0; }
+
   // True: all of the following is implemented.
   [[nodiscard]] virtual bool shows_cache() const { return false; }
   // For each of `hashes` [n, hash_size_bytes] a block of `group` that carries that key; the null block where there is
@@ -115,10 +118,16 @@ struct RequestInfo {
   RequestId id;
   std::int64_t num_prompt_tokens = 0;
   bool skip_reading_cache = false;  // lookups answer 0 (prompt log-probs); stores go on
+  // Nothing of this request behind so many tokens is stored for it: no boundary or hand-off behind them, and of what it
+  // computes or loads behind them nothing that the device drops (store_mode lazy), until a request that has no limit
+  // there uses it. Where one without computes the same tokens at the same time, the later of the two decides. Lookups
+  // are not affected. 0: nothing is stored.
+  std::optional<std::int64_t> max_offload_tokens{};
 };
 
 struct MatchResult {
-  // kRetry: not known yet, ask again next step (no lookup of this version answers it).
+  // kRetry: loads in flight fill their share of the device (option max_loading_share) and there is a hit. Nothing is
+  // promised: ask again next step. Never without a load in flight.
   enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };
   Kind kind = Kind::kMiss;
   // Beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4).
@@ -221,7 +230,7 @@ class SchedulerConnector {
   virtual Status on_worker_capacity(const WorkerCapacity& capacity) = 0;
 
   // kFailedPrecondition: the id is alive already, or the outcome of its last load was not taken yet. kInvalidArgument:
-  // num_prompt_tokens < 1.
+  // num_prompt_tokens < 1, max_offload_tokens < 0.
   virtual Status add_request(const RequestInfo& request) = 0;
   // Appends prefix hashes: hash i covers tokens [0, (i + 1) * hash_block_tokens). `hashes` is [n, hash_size_bytes],
   // opaque. kInvalidArgument: a size that is no multiple, hash_size_bytes 0 or over 64, another size than before.
@@ -322,10 +331,18 @@ class WorkerConnector {
                                                          std::unique_ptr<TransferBackend> backend);
   virtual ~WorkerConnector() = default;
 
-  // Once. Validates the layout, maps the host pool within its budget (R17). The answer goes to
-  // SchedulerConnector::on_worker_capacity. kInvalidArgument: the layout does not fit the geometry, a budget that is
-  // too small; kFailedPrecondition: registered already; kResourceExhausted: the memory cannot be had.
+  // Once, and after unregister_layout(). Validates the layout, maps the host pool within its budget (R17). The answer
+  // goes to SchedulerConnector::on_worker_capacity. kInvalidArgument: the layout does not fit the geometry, a budget
+  // that is too small; kFailedPrecondition: registered already; kResourceExhausted: the memory cannot be had.
   virtual Result<WorkerCapacity> register_layout(const KvLayout& layout) = 0;
+
+  // For an engine that discards its device memory while it sleeps: waits for the copies, unregisters the device's
+  // regions, keeps the pool and its bytes. Jobs that were not submitted yet, and those of later steps, end with
+  // kUnavailable until register_layout() is called again: with blocks of the same sizes, else kInvalidArgument. What it
+  // answers then is the capacity of before; the scheduler side is not told again. kFailedPrecondition: no layout is
+  // registered, or a step is bound. kDeadlineExceeded: copies still run, nothing has changed. Other codes: the backend
+  // could not let a region go; the layout is unregistered all the same.
+  virtual Status unregister_layout(std::chrono::nanoseconds timeout) = 0;
 
   // Decodes this step's metadata. `compute` must stay until poll() has ended the step. kFailedPrecondition: not
   // registered, or the step before was not polled. kInvalidArgument: not a message of this version, cut, trailing
@@ -343,6 +360,9 @@ class WorkerConnector {
   // Until no copy that was submitted is in flight; for engines that must not go on, and for tests. Jobs that found the
   // backend's queue full are submitted in later steps and not waited for. kDeadlineExceeded after `timeout`.
   virtual Status wait_idle(std::chrono::nanoseconds timeout) = 0;
+  // The bytes of one place of the pool, for tests and tools; until shutdown(). A copy in flight may be writing them.
+  // kFailedPrecondition: no layout was registered yet. kInvalidArgument: the group has no such place.
+  virtual Result<std::span<std::byte>> host_block(GroupIndex group, SlotId slot) = 0;
   // Drains, unregisters, frees the pool. Later calls answer kUnavailable. Idempotent. On kDeadlineExceeded the pool
   // stays mapped.
   virtual Status shutdown(std::chrono::nanoseconds timeout) = 0;

@@ -11,9 +11,10 @@ namespace hostkv {
 
 struct SchedulerMetrics {
   // Lookups.
-  std::int64_t lookups = 0;         // match_prefix calls that searched
-  std::int64_t queried_tokens = 0;  // num_tokens - local tokens, once per admission
-  std::int64_t hit_tokens = 0;      // tokens whose load was planned
+  std::int64_t lookups = 0;          // match_prefix calls that searched
+  std::int64_t queried_tokens = 0;   // num_tokens - local tokens, once per admission
+  std::int64_t delayed_lookups = 0;  // match_prefix calls that answered kRetry
+  std::int64_t hit_tokens = 0;       // tokens whose load was planned
   // Stores, in blocks. planned = stored + dropped_* + in flight.
   std::int64_t planned_store_blocks = 0;
   std::int64_t stored_blocks = 0;          // published

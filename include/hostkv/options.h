@@ -38,6 +38,8 @@ struct ConnectorOptions {
   std::int64_t copy_threads = 2;
   // A transfer that has not started after this long is given up: a store is dropped, a load fails.
   double transfer_timeout_seconds = 30.0;
+  // Share of the device's blocks that loads in flight may hold before lookups that would load more wait.
+  double max_loading_share = 0.5;
   // Separates caches that must never meet although their geometry is equal: model, weights version, engine version,
   // hash seed.
   std::string cache_namespace;

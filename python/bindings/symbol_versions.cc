@@ -10,7 +10,7 @@ extern "C" {
 __asm__(".symver hostkv_wait, _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
 void hostkv_wait(std::condition_variable* condition, std::unique_lock<std::mutex>* lock);
 
-// NOLINTNEXTLINE(bugprone-reserved-identifier): the linker's name
+// NOLINTNEXTLINE(bugprone-reserved-identifier, readability-identifier-naming): the linker's name
 void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(std::condition_variable* condition,
                                                                       std::unique_lock<std::mutex>* lock) {
   hostkv_wait(condition, lock);

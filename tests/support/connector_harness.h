@@ -20,6 +20,10 @@ class FakeBlocks final : public EngineBlocks {
   void unpin(std::span<const BlockId> blocks) override;
   [[nodiscard]] GroupTable block_table(RequestId request, GroupIndex group, std::int64_t first_block) override;
 
+  [[nodiscard]] std::int64_t num_blocks() const override { return num_device_blocks; }
+
+  std::int64_t num_device_blocks = 0;  // 0: not told
+
   // A table of blocks that nobody else has, [num_groups][num_blocks].
   std::vector<std::vector<BlockId>>& give(RequestId request, std::uint32_t num_groups, std::size_t num_blocks);
   void forget(RequestId request) { tables_.erase(request); }

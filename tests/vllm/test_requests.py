@@ -218,15 +218,20 @@ def test_reset_of_the_connector_forgets_the_host(engine: Engine, folder: Path, o
     assert_at_rest(engine)
 
 
-def test_reset_during_a_load_keeps_foreign_bytes_out(engine: Engine, folder: Path, oracle: Oracle) -> None:
+def test_reset_of_the_connector_during_a_load_keeps_tokens_right(
+    engine: Engine, folder: Path, oracle: Oracle
+) -> None:
+    """The load's bytes are not wanted any more: the request computes, and nothing of before is offered again."""
     engine.ask(cases.PROMPT)
     engine.evict_device()
     with faults(engine) as proxy:
         proxy.hold_loads = UNTIL_RELEASED
         engine.start(cases.PROMPT, "7")
         engine.step_until(lambda: proxy.num_held > 0)
-        engine.llm.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+        assert not engine.llm.reset_prefix_cache(reset_connector=True), "a request waits for its load"
         proxy.release()
+        before = len(engine.loads)
         answers = engine.finish()
+        assert len(engine.loads) == before, "offered again after the reset"
     assert_same(oracle.answers(folder, [cases.PROMPT])[0], answers["7"])
     assert_at_rest(engine)

@@ -11,6 +11,7 @@ constexpr std::int64_t kRanks = 2;
 constexpr std::int64_t kBlocks = 7;   // of a table
 constexpr std::int64_t kTokens = 25;  // of a request
 constexpr std::size_t kNumHashes = 6;
+constexpr std::int64_t kDeviceBlocks = 12;  // half of them may be loading before others wait
 
 Status expect_code(Status status, StatusCode code) {
   EXPECT_EQ(status.code(), code) << status.to_string();
@@ -22,6 +23,7 @@ Status expect_code(Status status, StatusCode code) {
 RandomCalls::RandomCalls(const Geometry& geometry, std::uint64_t seed)
     : rig_(geometry, kRanks, {}, {.damages_fine_hits = false, .record_events = true}), random_(seed) {
   rig_.report_all(14);
+  rig_.engine.num_device_blocks = kDeviceBlocks;
 }
 
 RandomCalls::Request* RandomCalls::find(RequestId id) {
@@ -107,6 +109,10 @@ Status RandomCalls::match() {
   request->admitted = false;
   request->local = local;
   request->promised = result->num_external_tokens;
+  const bool is_full = loading_blocks() > kDeviceBlocks / 2;
+  EXPECT_TRUE(is_full || result->kind != MatchResult::Kind::kRetry) << "only loads in flight make a request wait";
+  EXPECT_TRUE(!is_full || result->kind != MatchResult::Kind::kHit);
+  retries_ += result->kind == MatchResult::Kind::kRetry ? 1 : 0;
   EXPECT_LE(local + request->promised, kTokens - 1) << "R3";
   return {};
 }
@@ -324,6 +330,17 @@ Status RandomCalls::reset() {
   }
   EXPECT_EQ(rig_.connector->metrics().stored_keys, 0);
   return {};
+}
+
+std::int64_t RandomCalls::loading_blocks() const {
+  std::int64_t count = 0;
+  for (const Load& load : unsent_loads_) {
+    count += std::ssize(load.targets);
+  }
+  for (const Sent& sent : sent_) {
+    count += sent.load_of ? std::ssize(sent.step.jobs[0].blocks) : 0;
+  }
+  return count;
 }
 
 void RandomCalls::check_pins() {

@@ -25,6 +25,7 @@ class RandomCalls {
   [[nodiscard]] std::int64_t hits() const { return hits_; }
   [[nodiscard]] std::int64_t refusals() const { return refusals_; }
   [[nodiscard]] std::int64_t failed_loads() const { return failed_loads_; }
+  [[nodiscard]] std::int64_t retries() const { return retries_; }
   [[nodiscard]] const CacheLedger& ledger() const { return ledger_; }
 
  private:
@@ -68,6 +69,7 @@ class RandomCalls {
   bool one_result();
   void end_load(RequestId id, StatusCode status);
   void end_sent();
+  [[nodiscard]] std::int64_t loading_blocks() const;
   void check_pins();
   void check_events();
   void wind_up();
@@ -84,6 +86,7 @@ class RandomCalls {
   std::int64_t hits_ = 0;
   std::int64_t refusals_ = 0;
   std::int64_t failed_loads_ = 0;
+  std::int64_t retries_ = 0;
 };
 
 }  // namespace hostkv::testing

@@ -16,6 +16,7 @@ void expect_sound(const Geometry& geometry, std::uint64_t stream) {
   EXPECT_GT(calls.hits(), 0) << "zero hits prove nothing";
   EXPECT_GT(calls.refusals(), 0);
   EXPECT_GT(calls.failed_loads(), 0);
+  EXPECT_GT(calls.retries(), 0);
   for (const std::int64_t count : calls.ledger().num_events) {
     EXPECT_GT(count, 0) << "every kind of event was seen";
   }

@@ -318,6 +318,33 @@ TEST(StorePlanner, AChainThatIsLookedAtAgainIsReadOnlyWhereItHasAHole) {
   host.finish_copies();
 }
 
+// No unit behind the limit will ever come.
+TEST(StorePlanner, ABoundaryAtTheLimitOfARequestIsNotTriedAgain) {
+  const Geometry geometry = coarse({.groups = {draft(full(16))}});
+  PlannerHarness host(geometry, 100);
+  RequestState request = host.request(1, 160, 10);
+  request.max_offload_tokens = 40;
+  EXPECT_EQ(host.plan(request, 80).size(), 2U);
+  host.engine.asked.clear();
+  for (std::int64_t tokens = 81; tokens <= 160; ++tokens) {
+    EXPECT_TRUE(host.plan(request, tokens).empty());
+  }
+  EXPECT_TRUE(host.engine.asked.empty());
+  host.finish_copies();
+}
+
+TEST(StorePlanner, AHandedOffBoundaryAtTheLimitOfARequestIsNotTriedAgain) {
+  const Geometry geometry = coarse({.groups = {draft(full(32)), mamba(32)}});
+  PlannerHarness host(geometry, 100);
+  RequestState request = host.request(1, 320, 10);
+  request.max_offload_tokens = 64;
+  EXPECT_EQ(host.plan(request, 96, {host.hand_off(request, 1, 7, 64), host.hand_off(request, 1, 8, 96)}).size(), 3U);
+  host.engine.asked.clear();
+  EXPECT_TRUE(host.plan(request, 160).empty());
+  EXPECT_TRUE(host.engine.asked.empty());
+  host.finish_copies();
+}
+
 TEST(StorePlanner, StoresNothingOfAModelThatCannotResume) {
   const Geometry geometry = coarse({.groups = {full(16), mamba(16, MambaMode::kNone)}});
   PlannerHarness host(geometry, 100);

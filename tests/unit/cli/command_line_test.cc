@@ -85,6 +85,7 @@ TEST(CommandLine, RefusesValuesOfTheWrongTypeOrOutOfRange) {
   expect_refusal("replay --host-blocks 1.5", "--host-blocks \"1.5\"; allowed: an integer, 0 .. 16777216");
   expect_refusal("replay --requests 0", "--requests \"0\"; allowed: an integer, 1 .. ");
   expect_refusal("replay --jobs 99", "--jobs \"99\"; allowed: an integer, 1 .. 64");
+  expect_refusal("check --seed -1 file", "--seed \"-1\"; allowed: an integer, 0 .. ");
   expect_refusal("replay --seed -1", "--seed \"-1\"; allowed: an integer, 0 .. ");
   expect_refusal("replay --check-bytes al", "--check-bytes \"al\"; did you mean all? allowed: all, sampled, off");
   expect_refusal("replay --payload-bytes 5000", "--payload-bytes \"5000\"; allowed: an integer, 1 .. 4096");

@@ -144,7 +144,7 @@ TEST(CacheEvents, ReplayedTheyGiveTheStoredKeysOfLazyStoresToo) {
       }
     }
     if (one_in(random, 60)) {
-      for (const BlockId block : std::vector<BlockId>(rig.device.free_queue().begin(), rig.device.free_queue().end())) {
+      for (const BlockId block : rig.device.free_queue()) {
         rig.device.drop_keys(block);
       }
       rig.connector->reset();

@@ -34,6 +34,7 @@ TEST(Options, HaveTheDefaultsOfTheTable) {
   EXPECT_EQ(options.cpu_bytes_to_use_per_rank, std::nullopt);
   EXPECT_EQ(options.copy_threads, 2);
   EXPECT_EQ(options.transfer_timeout_seconds, 30.0);
+  EXPECT_EQ(options.max_loading_share, 0.5);
   EXPECT_EQ(options.cache_namespace, "");
   for (const OptionInfo& info : connector_option_table()) {
     EXPECT_FALSE(info.help.empty()) << info.name;
@@ -70,6 +71,11 @@ TEST(Options, TakeBothEndsOfEachRangeAndNothingBeyond) {
     expect_refused("{\"transfer_timeout_seconds\": " + std::string(value) + "}",
                    {"transfer_timeout_seconds", "0.001 .. 86400"});
   }
+  EXPECT_EQ(taken("{\"max_loading_share\": 0.05}").max_loading_share, 0.05);
+  EXPECT_EQ(taken("{\"max_loading_share\": 1}").max_loading_share, 1);
+  for (const char* value : {"0", "0.0499", "1.01", "-0.5", "1e300"}) {
+    expect_refused("{\"max_loading_share\": " + std::string(value) + "}", {"max_loading_share", "0.05 .. 1"});
+  }
   EXPECT_EQ(taken("{\"cache_namespace\": \"" + std::string(256, 'n') + "\"}").cache_namespace.size(), 256U);
   expect_refused("{\"cache_namespace\": \"" + std::string(257, 'n') + "\"}", {"257 bytes", "at most 256 bytes"});
   EXPECT_EQ(taken("{\"store_mode\": \"lazy\"}").store_mode, StoreMode::kLazy);
@@ -90,6 +96,7 @@ TEST(Options, RefuseValuesOfAnotherType) {
       {"eviction_policy", {"1", "null", "true"}},
       {"copy_threads", {"1.5", "\"2\"", "null", "true", "2.0"}},
       {"transfer_timeout_seconds", {"\"30\"", "null", "true"}},
+      {"max_loading_share", {"\"0.5\"", "null", "true"}},
       {"cache_namespace", {"1", "null", "true", "[\"a\"]"}}};
   ASSERT_EQ(wrong.size(), connector_option_table().size()) << "a row for every option";
   for (const auto& [name, values] : wrong) {
@@ -144,8 +151,9 @@ TEST(Options, PerRankBytesWin) {
 }
 
 TEST(Options, ComeBackFromTheirJson) {
-  const std::string json = R"({"cpu_bytes_to_use":"1.5GiB","cpu_bytes_to_use_per_rank":"500MB","copy_threads":7,)"
-                           R"("transfer_timeout_seconds":0.25,"cache_namespace":"m\"\\\u00e9\n"})";
+  const std::string json =
+      R"({"cpu_bytes_to_use":"1.5GiB","cpu_bytes_to_use_per_rank":"500MB","copy_threads":7,)"
+      R"("transfer_timeout_seconds":0.25,"max_loading_share":0.75,"cache_namespace":"m\"\\\u00e9\n"})";
   const ConnectorOptions options = taken(json);
   const ConnectorOptions again = taken(options.to_json());
   EXPECT_EQ(again.to_json(), options.to_json());
@@ -153,6 +161,7 @@ TEST(Options, ComeBackFromTheirJson) {
   EXPECT_EQ(again.cpu_bytes_to_use_per_rank, 500000000);
   EXPECT_EQ(again.copy_threads, 7);
   EXPECT_EQ(again.transfer_timeout_seconds, 0.25);
+  EXPECT_EQ(again.max_loading_share, 0.75);
   EXPECT_EQ(again.cache_namespace, "m\"\\\u00e9\n");
   for (const OptionInfo& info : connector_option_table()) {
     EXPECT_NE(options.to_json().find("\"" + std::string(info.name) + "\":"), std::string::npos) << "default included";

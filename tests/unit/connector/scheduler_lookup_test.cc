@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "offload/offload_key.h"
+#include "tests/support/cases_rig.h"
 #include "tests/support/connector_harness.h"
 #include "tests/support/geometry_builders.h"
+#include "tests/unit/connector/allocation_probe.h"
 
 namespace hostkv::testing {
 namespace {
@@ -99,6 +101,52 @@ TEST_F(SchedulerLookup, WithoutALoadNoTableIsRead) {
   EXPECT_EQ(stores.jobs[0].blocks.size(), 4U);
   rig_.answer_all(stores);
   rig_.finish(1, 16);
+  rig_.expect_idle();
+}
+
+// Field case D34: loads that fill the device keep what runs from going on.
+TEST_F(SchedulerLookup, AHitWaitsWhileLoadsInFlightHoldMoreThanTheirShareOfTheDevice) {
+  rig_.engine.num_device_blocks = 11;
+  rig_.store(1, "abcdefgh", 32);
+  rig_.add(2, "abcdefgh", 25);
+  rig_.add(3, "abcdefgh", 17);
+  rig_.add(4, "zz", 8);
+  ASSERT_EQ(rig_.match(2, 25), 24);
+  ASSERT_EQ(rig_.allocate(2, 25, 24), Status());
+  for (int i = 0; i < 2; ++i) {
+    const auto waits = rig_.connector->match_prefix(RequestId{3}, 17, 0);
+    ASSERT_TRUE(waits.has_value());
+    EXPECT_EQ(waits->kind, MatchResult::Kind::kRetry) << "six of eleven blocks";
+    EXPECT_EQ(waits->num_external_tokens, 0);
+  }
+  EXPECT_EQ(rig_.connector->metrics().pinned_slots, 6) << "nothing is promised";
+  EXPECT_EQ(rig_.connector->metrics().delayed_lookups, 2);
+  EXPECT_EQ(rig_.connector->metrics().queried_tokens, 25);
+  const auto miss = rig_.connector->match_prefix(RequestId{4}, 8, 0);
+  EXPECT_EQ(miss->kind, MatchResult::Kind::kMiss) << "what loads nothing need not wait";
+  EXPECT_EQ(rig_.allocate(3, 17, 16).code(), StatusCode::kInvalidArgument);
+  rig_.answer_all(rig_.step());
+  EXPECT_EQ(rig_.match(3, 17), 16);
+  rig_.finish(2, 24);
+  rig_.finish(3, 0);
+  rig_.finish(4, 0);
+  rig_.connector->take_load_outcomes();
+  rig_.answer_all(rig_.step());
+  rig_.expect_idle();
+}
+
+TEST_F(SchedulerLookup, NobodyWaitsForLoadsThatHoldTheirShareExactly) {
+  rig_.engine.num_device_blocks = 12;
+  rig_.store(1, "abcdefgh", 32);
+  rig_.add(2, "abcdefgh", 25);
+  rig_.add(3, "abcdefgh", 17);
+  ASSERT_EQ(rig_.match(2, 25), 24);
+  ASSERT_EQ(rig_.allocate(2, 25, 24), Status());
+  EXPECT_EQ(rig_.match(3, 17), 16) << "six of twelve blocks";
+  rig_.finish(3, 0);
+  rig_.finish(2, 0);
+  rig_.answer_all(rig_.step());
+  rig_.connector->take_load_outcomes();
   rig_.expect_idle();
 }
 
@@ -273,6 +321,38 @@ TEST_F(SchedulerLookup, ARequestAdmittedAgainBeforeTheStepThatTellsOfItsPreempti
   ASSERT_EQ(rig_.allocate(1, 17, 0), Status());
   const ScheduledRequest scheduled{id, 8, 8};
   EXPECT_EQ(rig_.step(StepInput{.scheduled = {&scheduled, 1}, .hand_offs = {}, .preempted = {&id, 1}}).jobs.size(), 1U);
+}
+
+// An engine that looks up and gives up without a step keeps no memory of it.
+TEST(SchedulerLookupOfADevice, PromisesThatAreGivenUpLeaveNothingBehind) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.cache_new("a", 0, 16);
+  rig.add(1, "a", 17);
+  ASSERT_EQ(rig.hit(1, 17), 16);
+  const AllocationProbe probe;
+  for (int i = 0; i < 20'000; ++i) {
+    ASSERT_EQ(rig.hit(1, 17), 16);
+    ASSERT_EQ(rig.device.num_pins(), 1);
+  }
+  EXPECT_LT(probe.largest_bytes(), 10'000U);
+}
+
+TEST(SchedulerLookupOfADevice, EachOfManyPromisesIsGivenBackInAnyOrder) {
+  CasesRig rig({.groups = {full(16)}});
+  rig.cache_new("a", 0, 16);
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    rig.add(id, "a", 17);
+    ASSERT_EQ(rig.hit(id, 17), 16);
+  }
+  EXPECT_EQ(rig.device.num_pins(), 4);
+  rig.cancel(2);
+  rig.finish(1, 0);
+  ASSERT_EQ(rig.admit(4, 17, 16), Status());
+  EXPECT_EQ(rig.device.num_pins(), 3) << "the third promise, a source and its target";
+  const StepMetadata step = rig.step();
+  EXPECT_EQ(rig.device.num_pins(), 2);
+  rig.answer_all(step);
+  EXPECT_EQ(rig.device.num_pins(), 0);
 }
 
 }  // namespace

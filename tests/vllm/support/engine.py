@@ -32,7 +32,8 @@ class EngineConfig:
     @staticmethod
     def of(checkpoint: Path, options: dict[str, Any] | None = None, *, policy: str = "recompute",
            patch: str = "no_export", connector: str = "HostKVConnector", **arguments: Any) -> EngineConfig:  # fmt: skip
-        if options is not None and not any(name.startswith("cpu_bytes") for name in options):
+        own = options is not None and connector == "HostKVConnector"
+        if options is not None and own and not any(name.startswith("cpu_bytes") for name in options):
             options = {"cpu_bytes_to_use": HOST_BYTES, **options}
         text = None if options is None else json.dumps(options, sort_keys=True)
         return EngineConfig(checkpoint, text, policy, json.dumps(arguments, sort_keys=True), patch, connector)
@@ -128,8 +129,16 @@ class Engine:
     def free_blocks(self) -> int:
         return self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
+    @property
+    def scheduler_halves(self) -> list[Any]:
+        """HostKV's, also where they stand inside a MultiConnector."""
+        children = getattr(self.connector, "_connectors", [self.connector])
+        return [child for child in children if hasattr(child, "scheduler_side")]
+
     def metrics(self) -> dict[str, int]:
-        return dict(self.connector.scheduler_side.core.metrics())
+        """Of the only half; several have metrics of their own."""
+        (half,) = self.scheduler_halves
+        return dict(half.scheduler_side.core.metrics())
 
     def _watch_lookups(self, connector: Any) -> None:
         """Notes what the engine itself accepts, apart from any counter of the connector's own."""

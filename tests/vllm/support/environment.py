@@ -16,6 +16,8 @@ DEFAULTS = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
+    # A few helpers of the sampler would be compiled in every process, which takes longer than all their work here.
+    "TORCHDYNAMO_DISABLE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 TESTS_DIR = Path(__file__).resolve().parent.parent

@@ -18,9 +18,10 @@ def leaked_pins(engine: Any) -> int:
 def assert_at_rest(engine: Any) -> None:
     """Pins, slots and the pool's free count are back at their start values, and every token is booked once."""
     engine.idle()
-    metrics = engine.metrics()
-    held = {name: metrics[name] for name in ZERO_AT_REST if metrics[name]}
-    assert not held, f"still held in an idle engine: {held}"
     assert engine.free_blocks == engine.free_blocks_at_start, "device blocks leaked"
     assert not engine.scheduler.requests, f"requests left: {list(engine.scheduler.requests)}"
-    engine.connector.scheduler_side.core.check_conservation()
+    for half in engine.scheduler_halves:
+        metrics = half.scheduler_side.core.metrics()
+        held = {name: metrics[name] for name in ZERO_AT_REST if metrics[name]}
+        assert not held, f"still held in an idle engine: {held}"
+        half.scheduler_side.core.check_conservation()

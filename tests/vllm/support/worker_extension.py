@@ -1,15 +1,55 @@
-"""Imported by every spawned worker before the model is built (worker_extension_cls): applies the CPU patch there."""
+"""Imported by every spawned worker before the model is built (worker_extension_cls): the CPU patch of this process, and
+faults in one rank's worker half."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from support import cpu_patches
 
+NAME = f"{__name__}.Extension"
 PATCH_VARIABLE = "HOSTKV_TEST_PATCH"
 
 cpu_patches.apply(os.environ.get(PATCH_VARIABLE, ""))
 
 
 class Extension:
-    """Methods that a test calls in every worker through collective_rpc."""
+    """Called in every worker through collective_rpc; `rank` is the worker's own."""
+
+    rank: int
+
+    def hostkv_fail_loads(self, rank: int, count: int) -> None:
+        """Rank `rank` fails its next `count` loads; the others load well."""
+        proxy = self._proxy()
+        proxy.fail_loads = count if self.rank == rank else 0
+
+    def hostkv_hold_loads(self, rank: int, polls: int) -> None:
+        """Rank `rank` reports a load `polls` polls later than it ended."""
+        proxy = self._proxy()
+        proxy.hold_loads = polls if self.rank == rank else 0
+
+    def hostkv_torn_loads(self) -> int:
+        """How many loads this rank has failed."""
+        return len(self._proxy().torn)
+
+    def hostkv_flip(self, rank: int, group: int, slot: int, offset: int) -> None:
+        """One byte of one rank's own copy of a slot."""
+        from support.hooks import flip_byte
+
+        if self.rank == rank:
+            flip_byte(self._proxy(), group, slot, offset)
+
+    def hostkv_last_slot(self, group: int, block: int) -> int:
+        """The host slot from which the last load of this rank filled that device block."""
+        return next(
+            slot for job in reversed(self._proxy().loads) for g, b, slot in job.blocks if (g, b) == (group, block)
+        )
+
+    def _proxy(self) -> Any:
+        from support.hooks import CoreProxy
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        connector = get_kv_transfer_group()
+        core = connector.worker_side.core
+        return core if isinstance(core, CoreProxy) else CoreProxy(connector).install()
