@@ -63,7 +63,12 @@ class EngineConfig:
         transfer = self.transfer_config()
         if transfer is not None:
             arguments["kv_transfer_config"] = transfer
-        return {**arguments, **json.loads(self.arguments)}
+        arguments.update(json.loads(self.arguments))
+        if "kv_events_config" in arguments:
+            from vllm.config import KVEventsConfig
+
+            arguments["kv_events_config"] = KVEventsConfig(**arguments["kv_events_config"])
+        return arguments
 
 
 def sampling(tokens: int = OUTPUT_TOKENS, **more: Any) -> Any:
