@@ -13,31 +13,12 @@ namespace {
 
 constexpr std::size_t kGroupSuffixBytes = 4;
 
-nb::object attribute(nb::handle object, nb::handle name) {
-  PyObject* value = PyObject_GetAttr(object.ptr(), name.ptr());
-  if (value == nullptr) {
-    throw nb::python_error();
-  }
-  return nb::steal(value);
-}
-
 std::int64_t number(nb::handle object) {
   const long long value = PyLong_AsLongLong(object.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
     throw nb::python_error();
   }
   return value;
-}
-
-std::int64_t number_at(nb::handle object, nb::handle name) {
-  return number(attribute(object, name));
-}
-
-void set_number(nb::handle object, nb::handle name, std::int64_t value) {
-  const nb::object boxed = nb::steal(PyLong_FromLongLong(value));
-  if (!boxed.is_valid() || PyObject_SetAttr(object.ptr(), name.ptr(), boxed.ptr()) != 0) {
-    throw nb::python_error();
-  }
 }
 
 nb::object interned(const nb::object& text) {
@@ -65,11 +46,12 @@ EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
     : shim_(std::move(shim)), state_spans_(std::move(state_spans)) {
   blocks_ = shim_.attr("blocks");
   block_type_ = shim_.attr("block_type");
-  name_id_ = interned(shim_.attr("name_of_id"));
-  name_owners_ = interned(shim_.attr("name_of_owners"));
-  name_key_ = interned(shim_.attr("name_of_key"));
-  name_key_tokens_ = interned(shim_.attr("name_of_key_tokens"));
-  name_next_ = interned(shim_.attr("name_of_next_free"));
+  const auto slot = [&](const char* name) { return ObjectSlot(block_type_, interned(shim_.attr(name))); };
+  id_ = slot("name_of_id");
+  owners_ = slot("name_of_owners");
+  key_ = slot("name_of_key");
+  key_tokens_ = slot("name_of_key_tokens");
+  next_free_ = slot("name_of_next_free");
   shows_cache_ = nb::cast<bool>(shim_.attr("shows_cache"));
   counts_accesses_ = nb::cast<bool>(shim_.attr("counts_accesses"));
   pins_.resize(nb::len(blocks_));
@@ -120,15 +102,14 @@ GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
   const Py_ssize_t size = PyList_Size(fast.ptr());
   table.assign(static_cast<std::size_t>(size), kNullBlock);
   for (Py_ssize_t i = first_block; i < size; ++i) {
-    table[static_cast<std::size_t>(i)] =
-        BlockId{static_cast<std::uint32_t>(number_at(PyList_GetItem(fast.ptr(), i), name_id_))};
+    table[static_cast<std::size_t>(i)] = BlockId{static_cast<std::uint32_t>(id_.number(PyList_GetItem(fast.ptr(), i)))};
   }
   return table;
 }
 
 bool EnginePool::holds_alone() const {
   for (std::size_t b = 0; num_pins_ > 0 && b < pins_.size(); ++b) {
-    if (pins_[b] > 0 && number_at(block_object(BlockId{static_cast<std::uint32_t>(b)}), name_owners_) <= pins_[b]) {
+    if (pins_[b] > 0 && owners_.number(block_object(BlockId{static_cast<std::uint32_t>(b)})) <= pins_[b]) {
       return true;
     }
   }
@@ -140,9 +121,9 @@ void EnginePool::pin(std::span<const BlockId> blocks) {
   nb::list of_nobody;
   for (const BlockId block : blocks) {
     const nb::handle object = block_object(block);
-    const std::int64_t owners = counts_accesses_ ? 0 : number_at(object, name_owners_);
+    const std::int64_t owners = counts_accesses_ ? 0 : owners_.number(object);
     if (owners > 0) {
-      set_number(object, name_owners_, owners + 1);
+      owners_.set_number(object, owners + 1);
     } else {
       of_nobody.append(object);
     }
@@ -156,9 +137,9 @@ void EnginePool::pin(std::span<const BlockId> blocks) {
 
 void EnginePool::drop_owner(BlockId block, nb::list& last) {
   const nb::handle object = block_object(block);
-  const std::int64_t owners = number_at(object, name_owners_);
+  const std::int64_t owners = owners_.number(object);
   if (owners > 1) {
-    set_number(object, name_owners_, owners - 1);
+    owners_.set_number(object, owners - 1);
   } else {
     last.append(object);
   }
@@ -228,11 +209,11 @@ nb::handle EnginePool::cached_block(nb::handle key) const {
 // A state whose key ends inside its block is written over in place by the request that owns the block.
 bool EnginePool::may_be_copied(nb::handle block, GroupIndex group, nb::handle key) const {
   const std::int64_t span = state_spans_[group.value()];
-  if (span == 0 || number_at(block, name_owners_) == 0) {
+  if (span == 0 || owners_.number(block) == 0) {
     return true;
   }
-  const nb::object primary = attribute(block, name_key_);
-  const nb::object tokens = attribute(block, name_key_tokens_);
+  const nb::object primary = key_.get(block);
+  const nb::object tokens = key_tokens_.get(block);
   return same_bytes(primary, key) && !tokens.is_none() && number(tokens) % span == 0;
 }
 
@@ -246,14 +227,14 @@ void EnginePool::find_cached(GroupIndex group, std::span<const std::byte> hashes
     const nb::object key = key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes));
     const nb::handle block = cached_block(key);
     blocks[i] = block.is_valid() && may_be_copied(block, group, key)
-                    ? BlockId{static_cast<std::uint32_t>(number_at(block, name_id_))}
+                    ? BlockId{static_cast<std::uint32_t>(id_.number(block))}
                     : kNullBlock;
   }
 }
 
 bool EnginePool::carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) {
   const nb::object key = key_of(group, hash);
-  if (same_bytes(attribute(block_object(block), name_key_), key)) {
+  if (same_bytes(key_.get(block_object(block)), key)) {
     return true;
   }
   const nb::object number_of_block = nb::steal(PyLong_FromUnsignedLong(block.value()));
@@ -280,8 +261,8 @@ void EnginePool::append_key(BlockId block, nb::object key, std::vector<CachedBlo
 }
 
 void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victims) {
-  const BlockId id{static_cast<std::uint32_t>(number_at(block, name_id_))};
-  nb::object primary = attribute(block, name_key_);
+  const BlockId id{static_cast<std::uint32_t>(id_.number(block))};
+  nb::object primary = key_.get(block);
   if (primary.is_none()) {
     victims.push_back(CachedBlock{id, GroupIndex{0}, {}});
     return;
@@ -298,9 +279,9 @@ void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victi
 void EnginePool::next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
   victim_keys_.clear();
   nb::object block = shim_.attr("first_victim")();
-  for (std::size_t n = 0; n < max_blocks && !block.is_none() && number_at(block, name_id_) >= 0; ++n) {
+  for (std::size_t n = 0; n < max_blocks && !block.is_none() && id_.number(block) >= 0; ++n) {
     append_victim(block, victims);
-    block = attribute(block, name_next_);
+    block = next_free_.get(block);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hostkv/connector.h"
+#include "python/bindings/object_slot.h"
 
 namespace hostkv::python {
 
@@ -19,9 +20,9 @@ namespace hostkv::python {
 // Purpose: reads and counts block objects from C++, where a loop in Python would cost a microsecond a block. All names
 // of the engine's attributes come from `shim`, the one Python object that knows them (hostkv/vllm/block_pool.py has its
 // contract); rare operations are its methods. Thread-safety: the scheduler's thread, which holds the GIL.
-// Ownership: keeps the shim and, through it, the engine's lists alive. Cost: two attribute accesses a block that is
-// owned by somebody; a method of the engine for a batch that leaves or enters its free queue. Failure: an exception of
-// the engine's Python code passes through as it is.
+// Ownership: keeps the shim and, through it, the engine's lists alive. Cost: two accesses to the object of a block that
+// is owned by somebody; a method of the engine for a batch that leaves or enters its free queue. Failure: an exception
+// of the engine's Python code passes through as it is.
 class EnginePool final : public EngineBlocks {
  public:
   // `group_spans` [num_groups]: tokens of a block of each group of recurrent states in align mode, 0 for others.
@@ -45,7 +46,7 @@ class EnginePool final : public EngineBlocks {
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override;
   [[nodiscard]] bool carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) override;
-  [[nodiscard]] std::int64_t num_blocks() const override { return static_cast<std::int64_t>(pins_.size()); }
+  [[nodiscard]] std::int64_t num_blocks() const { return static_cast<std::int64_t>(pins_.size()); }
   [[nodiscard]] std::int64_t num_free_blocks() const override;
   [[nodiscard]] std::uint64_t num_handed_out() const override;
   void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) override;
@@ -68,9 +69,9 @@ class EnginePool final : public EngineBlocks {
   nanobind::object cached_;     // dict: key -> block object, or dict of them
   nanobind::object secondary_;  // dict: block number -> set of further keys
   nanobind::object block_type_;
-  nanobind::object name_id_, name_owners_, name_key_, name_key_tokens_, name_next_;
-  std::vector<std::string> key_suffixes_;  // [num_groups]
-  std::vector<std::int64_t> state_spans_;  // [num_groups]
+  ObjectSlot id_, owners_, key_, key_tokens_, next_free_;  // of a block object
+  std::vector<std::string> key_suffixes_;                  // [num_groups]
+  std::vector<std::int64_t> state_spans_;                  // [num_groups]
   bool shows_cache_ = false;
   bool counts_accesses_ = false;  // the engine observes every access: no owner is counted behind its back
 

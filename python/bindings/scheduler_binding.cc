@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -98,21 +99,22 @@ class Scheduler {
 
   // Hashes first .. end of the engine's list.
   void append_block_hashes(std::uint64_t id, const nb::list& hashes, std::size_t first) {
-    hash_bytes_.clear();
+    const std::size_t end = nb::len(hashes);
     std::size_t size = 0;
-    for (std::size_t i = first; i < nb::len(hashes); ++i) {
-      const nb::handle hash = hashes[i];
+    for (std::size_t i = first; i < end; ++i) {
       char* data = nullptr;
       Py_ssize_t length = 0;
-      if (PyBytes_AsStringAndSize(hash.ptr(), &data, &length) != 0) {
+      if (PyBytes_AsStringAndSize(PyList_GetItem(hashes.ptr(), static_cast<Py_ssize_t>(i)), &data, &length) != 0) {
         throw nb::python_error();
       }
-      if (size != 0 && size != static_cast<std::size_t>(length)) {
+      if (i == first) {
+        size = static_cast<std::size_t>(length);
+        hash_bytes_.resize((end - first) * size);
+      }
+      if (size != static_cast<std::size_t>(length)) {
         throw nb::value_error("prefix hashes of one request must have one size");
       }
-      size = static_cast<std::size_t>(length);
-      const auto* begin = reinterpret_cast<const std::byte*>(data);
-      hash_bytes_.insert(hash_bytes_.end(), begin, begin + size);
+      std::memcpy(hash_bytes_.data() + (i - first) * size, data, size);
     }
     if (size > 0) {
       must(core_->append_block_hashes(RequestId{id}, hash_bytes_, size));
@@ -158,8 +160,8 @@ class Scheduler {
       void_tables.emplace_back(id);
     }
     const std::vector<BoundaryHandOff> offered = hand_offs_from(hand_offs);
-    const std::vector<std::byte> message = must(core_->build_step_metadata(
-        StepInput{.scheduled = scheduled_, .hand_offs = offered, .preempted = void_tables}));
+    const std::vector<std::byte> message = must(
+        core_->build_step_metadata(StepInput{.scheduled = scheduled_, .hand_offs = offered, .preempted = void_tables}));
     return as_bytes(message.size() == kEmptyStepMetadataBytes ? std::span<const std::byte>() : message);
   }
 

@@ -31,7 +31,7 @@ class Layout:
 def describe(kv_cache_config: Any, geometry: _core.Geometry, kv_caches: dict[str, Any]) -> Layout:
     """The layout of one rank's cache."""
     layout = Layout(kv_cache_config.num_blocks, _device_of(kv_caches))
-    placed = _placements(kv_cache_config)
+    placed = _Placements(kv_cache_config)
     region_of: dict[int, int] = {}
     for index, group in enumerate(kv_cache_config.kv_cache_groups):
         ranges: list[Range] = []
@@ -39,11 +39,12 @@ def describe(kv_cache_config: Any, geometry: _core.Geometry, kv_caches: dict[str
             for name in group.layer_names:
                 if name in kv_caches:
                     spec = geometries.layer_spec(group.kv_cache_spec, name)
-                    one_view = not isinstance(kv_caches[name], (list, tuple))
                     for tensor in _tensors(kv_caches[name]):
                         region = _region(layout, region_of, tensor)
-                        place = placed.get(name) if one_view else None
-                        ranges += _ranges(name, spec, tensor, region, layout.num_blocks, place)
+                        found = _ranges(name, spec, tensor, region, layout.num_blocks)
+                        if not isinstance(kv_caches[name], (list, tuple)):
+                            placed.check(name, region, min(piece[1] for piece in found), found[0][2])
+                        ranges += found
         layout.groups.append(ranges)
     return layout
 
@@ -63,13 +64,31 @@ def _tensors(cache: Any) -> Iterator[Any]:
         yield cache
 
 
-def _placements(kv_cache_config: Any) -> dict[str, tuple[int, int]]:
-    """Layer -> (offset of its block 0, stride from block to block) in bytes, as the configuration states it."""
-    return {
-        name: (tensor.offset + position * tensor.layer_stride, tensor.block_stride)
-        for tensor in kv_cache_config.kv_cache_tensors
-        for position, name in enumerate(tensor.layers)
-    }
+class _Placements:
+    """Where the configuration says that a layer is, held against where its view is.
+
+    All layers of an allocation may lie behind its storage's begin by the same distance.
+    """
+
+    def __init__(self, kv_cache_config: Any) -> None:
+        self._num_blocks = kv_cache_config.num_blocks
+        self._stated = {
+            name: (tensor.offset + position * tensor.layer_stride, tensor.block_stride)
+            for tensor in kv_cache_config.kv_cache_tensors
+            for position, name in enumerate(tensor.layers)
+        }
+        self._distances: dict[int, int] = {}
+
+    def check(self, name: str, region: int, offset: int, stride: int) -> None:
+        if name not in self._stated:
+            return
+        stated_offset, stated_stride = self._stated[name]
+        distance = self._distances.setdefault(region, offset - stated_offset)
+        if distance < 0 or offset - stated_offset != distance or (stride != stated_stride and self._num_blocks > 1):
+            raise ValueError(
+                f"layer {name} is registered at offset {offset} with a block stride of {stride} bytes, the cache "
+                f"configuration says {stated_offset + max(0, distance)} and {stated_stride}"
+            )
 
 
 def _region(layout: Layout, region_of: dict[int, int], tensor: Any) -> int:
@@ -81,9 +100,7 @@ def _region(layout: Layout, region_of: dict[int, int], tensor: Any) -> int:
     return region_of[base]
 
 
-def _ranges(
-    name: str, spec: Any, tensor: Any, region: int, num_blocks: int, placed: tuple[int, int] | None
-) -> list[Range]:
+def _ranges(name: str, spec: Any, tensor: Any, region: int, num_blocks: int) -> list[Range]:
     """The byte ranges of one block of one layer, from the strides of its view."""
     blocks = tensor.shape[0]
     if blocks == 0 or blocks % num_blocks:
@@ -96,11 +113,6 @@ def _ranges(
         dims.append((kernel_blocks, tensor.stride(0) * item))
     offset = tensor.data_ptr() - tensor.untyped_storage().data_ptr()
     pieces, size = _pieces(dims, item)
-    if placed is not None and (offset, stride) != placed and num_blocks > 1:
-        raise ValueError(
-            f"layer {name} is registered at offset {offset} with a block stride of {stride} bytes, the cache "
-            f"configuration says {placed[0]} and {placed[1]}"
-        )
     size = _whole_page(name, spec, pieces, size, stride)
     return [(region, offset + piece, stride, size) for piece in pieces]
 
