@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import support.environment  # noqa: F401  (before vllm)
+from support import cases, models
 from support.engine import Engine, EngineConfig
 from support.oracle import Oracle
 from support.records import Report
@@ -107,6 +108,24 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 def checkpoints() -> Path:
     """Where checkpoints are kept between runs."""
     return Path(os.environ.get("HOSTKV_VLLM_CHECKPOINTS", "build/vllm/checkpoints")).absolute()
+
+
+@pytest.fixture(scope="session", params=models.MODELS.values(), ids=list(models.MODELS))
+def model(request: pytest.FixtureRequest) -> models.Model:
+    """Of the whole session: pytest runs all tests of one model together, and they share an engine."""
+    return request.param
+
+
+@pytest.fixture
+def folder(model: models.Model, checkpoints: Path, version: str) -> Path:
+    """The model's checkpoint."""
+    return cases.checkpoint(model, checkpoints, version)
+
+
+@pytest.fixture
+def engine(folder: Path, engines: Engines) -> Engine:
+    """The model with HostKV and default options, caches empty."""
+    return engines.get(EngineConfig.of(folder, {}))
 
 
 @pytest.fixture(scope="session")

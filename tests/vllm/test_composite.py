@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from hostkv.vllm import plugin
 from support import cases, models
 from support.compare import assert_same
 from support.engine import HOST_BYTES, Engine, EngineConfig
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
+
+from hostkv.vllm import plugin
 
 
 def host_child(**options: Any) -> dict[str, Any]:

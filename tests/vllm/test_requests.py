@@ -4,33 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import BATCH_TOLERANCE, assert_same
-from support.engine import Engine, EngineConfig, sampling
+from support.engine import Engine, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
-
-MODELS = [models.LLAMA, models.GEMMA, models.GRANITE, models.GDN]
-NAMES = [model.name for model in MODELS]
-
-
-@pytest.fixture(params=MODELS, ids=NAMES)
-def model(request: pytest.FixtureRequest) -> models.Model:
-    return request.param
-
-
-@pytest.fixture
-def folder(model: models.Model, checkpoints: Path, version: str) -> Path:
-    return cases.checkpoint(model, checkpoints, version)
-
-
-@pytest.fixture
-def engine(folder: Path, engines: Engines) -> Engine:
-    return engines.get(EngineConfig.of(folder, {}))
 
 
 def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: Path, oracle: Oracle) -> None:
@@ -218,9 +198,7 @@ def test_reset_of_the_connector_forgets_the_host(engine: Engine, folder: Path, o
     assert_at_rest(engine)
 
 
-def test_reset_of_the_connector_during_a_load_keeps_tokens_right(
-    engine: Engine, folder: Path, oracle: Oracle
-) -> None:
+def test_reset_of_the_connector_during_a_load_keeps_tokens_right(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """The load's bytes are not wanted any more: the request computes, and nothing of before is offered again."""
     engine.ask(cases.PROMPT)
     engine.evict_device()
