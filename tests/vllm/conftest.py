@@ -39,7 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def wanted(item: pytest.Item) -> bool:
         if item.get_closest_marker("long") and not config.getoption("--long"):
             return False
-        return main or item.get_closest_marker("all_versions") is not None
+        if main:
+            return True
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        return item.get_closest_marker("all_versions") is not None and parameters.get("model") is not models.GDN
 
     dropped = [item for item in items if not wanted(item)]
     config.hook.pytest_deselected(items=dropped)

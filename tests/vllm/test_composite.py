@@ -1,4 +1,4 @@
-"""HostKV as a child of vLLM's MultiConnector: it stores whoever wins, loads when it wins, and its statistics survive."""
+"""HostKV as a child of vLLM's MultiConnector: it stores whoever wins, loads when it wins, its statistics survive."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
+pytestmark = pytest.mark.all_versions
+
 
 @pytest.fixture
 def stored(engine: Engine) -> Engine:

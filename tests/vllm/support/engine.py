@@ -55,7 +55,8 @@ class EngineConfig:
         dtype = json.loads((self.checkpoint / "config.json").read_text())["dtype"]
         arguments: dict[str, Any] = {
             "model": str(self.checkpoint), "skip_tokenizer_init": True, "load_format": "safetensors", "dtype": dtype,
-            "enforce_eager": True, "block_size": 32, "max_model_len": 1024, "max_num_seqs": 8, "max_num_batched_tokens": 256,
+            "enforce_eager": True, "block_size": 32, "max_model_len": 1024, "max_num_seqs": 8,
+            "max_num_batched_tokens": 256,
             # Groups share the pool: four of them need more blocks for one request of max_model_len.
             "num_gpu_blocks_override": 128 if "gemma" in self.checkpoint.name else 64,
             "kv_cache_memory_bytes": 256 << 20, "enable_prefix_caching": True,
