@@ -170,6 +170,12 @@ def test_the_document_is_all_that_stands_on_standard_output():
     assert json.loads(result.stdout)["command"] == "doctor"
 
 
+def test_what_vllm_prints_meanwhile_stays_out_of_the_document(capsys, monkeypatch):
+    monkeypatch.setattr(compat, "missing_names", lambda: print("a banner") or [])
+    code, document = run(capsys=capsys)
+    assert (code, document["command"]) == (0, "doctor")
+
+
 def test_version_029_is_refused_with_the_reason(capsys, monkeypatch):
     monkeypatch.setattr(compat, "installed_version", lambda: "0.29.0")
     code, document = run(capsys=capsys)

@@ -78,7 +78,7 @@ def _group(group: Any, index: int, parallel: Any) -> dict[str, Any]:
     described = _kind(spec, index)
     tokens_per_entry = getattr(spec, "tokens_per_state", 1)
     described.update(
-        name=f"group {index} ({type(spec).__name__})",
+        name=type(spec).__name__,
         block_tokens=spec.block_size,
         eagle=bool(group.is_eagle_group),
         cacheable=bool(spec.prefix_cacheable) and described["kind"] != "ring",

@@ -124,6 +124,7 @@ class SchedulerSide:
                 "store_mode": facts.store_mode,
                 "boundaries": facts.boundaries,
                 "block_sizes": facts.block_sizes,
+                "hash_block_size": str(resolved.hash_block_tokens),
             }
         )
 

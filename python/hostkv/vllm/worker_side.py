@@ -6,6 +6,7 @@ step's loads are started once, its stores once and behind the forward, and each 
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ class WorkerSide:
         self._load_of_job: dict[int, str] = {}
         self._jobs_of_load: dict[str, int] = {}
         self._failed_loads: set[str] = set()
+        self._load_began: dict[str, float] = {}
+        self._load_seconds: list[float] = []  # of loads that ended since the last statistics
         self._finished: set[str] = set()
         self._failed: set[str] = set()
         self._results: list[JobResult] = []
@@ -102,8 +105,10 @@ class WorkerSide:
             return
         for request_id, good in message.ended.items():
             self._end_without_copy(request_id, good)
+        now = time.monotonic()
         for job, request_id in message.loads.items():
             self._load_of_job[job] = request_id
+            self._load_began[request_id] = now
             self._jobs_of_load[request_id] = self._jobs_of_load.get(request_id, 0) + 1
         if message.step is None:
             return
@@ -158,8 +163,9 @@ class WorkerSide:
         if self.core is None or not self._changed:
             return None
         self._changed = False
+        seconds, self._load_seconds = self._load_seconds, []
         with self._guard("get_kv_connector_stats"):
-            return self._stats.take(self.core.metrics())
+            return self._stats.take({**self.core.metrics(), "load_seconds": seconds})
         return None
 
     # ------------------------------------------------------------------------------------------------ results
@@ -186,6 +192,7 @@ class WorkerSide:
             self._jobs_of_load[request_id] -= 1
             if self._jobs_of_load[request_id] == 0:
                 del self._jobs_of_load[request_id]
+                self._load_seconds.append(time.monotonic() - self._load_began.pop(request_id))
                 self._report(request_id, request_id not in self._failed_loads)
                 self._failed_loads.discard(request_id)
 
