@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import support.environment  # noqa: F401  (before vllm)
+from support import cases, models
 from support.engine import Engine, EngineConfig
 from support.oracle import Oracle
 from support.records import Report
@@ -38,7 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def wanted(item: pytest.Item) -> bool:
         if item.get_closest_marker("long") and not config.getoption("--long"):
             return False
-        return main or item.get_closest_marker("all_versions") is not None
+        if main:
+            return True
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        return item.get_closest_marker("all_versions") is not None and parameters.get("model") is not models.GDN
 
     dropped = [item for item in items if not wanted(item)]
     config.hook.pytest_deselected(items=dropped)
@@ -107,6 +111,24 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 def checkpoints() -> Path:
     """Where checkpoints are kept between runs."""
     return Path(os.environ.get("HOSTKV_VLLM_CHECKPOINTS", "build/vllm/checkpoints")).absolute()
+
+
+@pytest.fixture(scope="session", params=models.MODELS.values(), ids=list(models.MODELS))
+def model(request: pytest.FixtureRequest) -> models.Model:
+    """Of the whole session: pytest runs all tests of one model together, and they share an engine."""
+    return request.param
+
+
+@pytest.fixture
+def folder(model: models.Model, checkpoints: Path, version: str) -> Path:
+    """The model's checkpoint."""
+    return cases.checkpoint(model, checkpoints, version)
+
+
+@pytest.fixture
+def engine(folder: Path, engines: Engines) -> Engine:
+    """The model with HostKV and default options, caches empty."""
+    return engines.get(EngineConfig.of(folder, {}))
 
 
 @pytest.fixture(scope="session")

@@ -5,27 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import BATCH_TOLERANCE, assert_same, difference
-from support.engine import Engine, EngineConfig
+from support.engine import Engine
 from support.hooks import faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
-MODELS = [models.LLAMA, models.GEMMA, models.GRANITE, models.GDN]
-
-
-@pytest.fixture(params=MODELS, ids=[model.name for model in MODELS])
-def folder(request: pytest.FixtureRequest, checkpoints: Path, version: str) -> Path:
-    return cases.checkpoint(request.param, checkpoints, version)
+pytestmark = pytest.mark.all_versions
 
 
 @pytest.fixture
-def engine(folder: Path, engines: Engines) -> Engine:
+def stored(engine: Engine) -> Engine:
     """The prompt is in the host and not on the device."""
-    engine = engines.get(EngineConfig.of(folder, {}))
     engine.ask(cases.PROMPT)
     engine.evict_device()
     return engine
@@ -35,77 +28,77 @@ def set_policy(engine: Engine, policy: str) -> None:
     engine.scheduler.recompute_kv_load_failures = policy == "recompute"
 
 
-def test_torn_load_that_nobody_reports_is_wrong(engine: Engine, folder: Path, oracle: Oracle) -> None:
+def test_torn_load_that_nobody_reports_is_wrong(stored: Engine, folder: Path, oracle: Oracle) -> None:
     """The fault is real: unreported, it changes the answer. The tests below would pass for nothing otherwise."""
-    with faults(engine) as proxy:
+    with faults(stored) as proxy:
         proxy.fail_loads, proxy.silent = 1, True
-        answer = engine.ask(cases.PROMPT)[0]
+        answer = stored.ask(cases.PROMPT)[0]
         assert len(proxy.torn) == 1
     assert not difference(oracle.answers(folder, [cases.PROMPT])[0], answer).exact
 
 
-def test_recompute_gives_the_right_tokens(engine: Engine, folder: Path, oracle: Oracle) -> None:
+def test_recompute_gives_the_right_tokens(stored: Engine, folder: Path, oracle: Oracle) -> None:
     (expected,) = oracle.answers(folder, [cases.PROMPT])
-    with faults(engine) as proxy:
+    with faults(stored) as proxy:
         proxy.fail_loads = 1
-        answer = engine.ask(cases.PROMPT)[0]
+        answer = stored.ask(cases.PROMPT)[0]
         assert len(proxy.torn) == 1
         retries = proxy.loads[1:]
         offered_again = {slot for job in retries for slot in job.slots} & proxy.torn_slots()
     assert not offered_again, "rows of a failed load were offered again"
     assert_same(expected, answer)
-    assert_at_rest(engine)
-    engine.evict_device()
-    assert_same(expected, engine.ask(cases.PROMPT)[0])
-    assert_at_rest(engine)
+    assert_at_rest(stored)
+    stored.evict_device()
+    assert_same(expected, stored.ask(cases.PROMPT)[0])
+    assert_at_rest(stored)
 
 
-def test_the_next_request_after_a_failure_hits_again(engine: Engine, folder: Path, oracle: Oracle) -> None:
+def test_the_next_request_after_a_failure_hits_again(stored: Engine, folder: Path, oracle: Oracle) -> None:
     """What the failed request computed anew is stored anew."""
-    with faults(engine) as proxy:
+    with faults(stored) as proxy:
         proxy.fail_loads = 1
-        engine.ask(cases.PROMPT)
-    engine.evict_device()
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
+        stored.ask(cases.PROMPT)
+    stored.evict_device()
+    answer, loads = stored.ask_one(cases.PROMPT)
+    assert loads == [(0, Geometry.of(stored).replay_boundary(len(cases.PROMPT)))]
     assert_same(oracle.answers(folder, [cases.PROMPT])[0], answer)
-    assert_at_rest(engine)
+    assert_at_rest(stored)
 
 
-def test_fail_ends_the_request_and_the_engine_lives(engine: Engine, folder: Path, oracle: Oracle) -> None:
-    set_policy(engine, "fail")
+def test_fail_ends_the_request_and_the_engine_lives(stored: Engine, folder: Path, oracle: Oracle) -> None:
+    set_policy(stored, "fail")
     try:
-        with faults(engine) as proxy:
+        with faults(stored) as proxy:
             proxy.fail_loads = 1
-            answer = engine.ask(cases.PROMPT)[0]
+            answer = stored.ask(cases.PROMPT)[0]
             assert len(proxy.torn) == 1
     finally:
-        set_policy(engine, "recompute")
+        set_policy(stored, "recompute")
     assert (answer.finish_reason, answer.tokens) == ("error", ())
-    assert_at_rest(engine)
-    engine.evict_device()
-    assert_same(oracle.answers(folder, [cases.PROMPT])[0], engine.ask(cases.PROMPT)[0])
-    assert_at_rest(engine)
+    assert_at_rest(stored)
+    stored.evict_device()
+    assert_same(oracle.answers(folder, [cases.PROMPT])[0], stored.ask(cases.PROMPT)[0])
+    assert_at_rest(stored)
 
 
-def test_one_failure_in_a_batch_leaves_the_others_alone(engine: Engine, folder: Path, oracle: Oracle) -> None:
+def test_one_failure_in_a_batch_leaves_the_others_alone(stored: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = [cases.PROMPT, *cases.OTHERS[:3]]
-    engine.ask(*cases.OTHERS[:3])
-    engine.evict_device()
-    with faults(engine) as proxy:
+    stored.ask(*cases.OTHERS[:3])
+    stored.evict_device()
+    with faults(stored) as proxy:
         proxy.fail_loads = 1
-        answers = engine.ask(*prompts)
+        answers = stored.ask(*prompts)
         assert len(proxy.torn) == 1
     if "qwen3next" not in folder.name:  # not exact in batches, with or without a connector
         for one, other in zip(oracle.answers(folder, prompts), answers, strict=True):
             assert_same(one, other, BATCH_TOLERANCE)
-    assert_at_rest(engine)
+    assert_at_rest(stored)
 
 
-def test_every_load_failing_ends_in_computing(engine: Engine, folder: Path, oracle: Oracle) -> None:
-    with faults(engine) as proxy:
+def test_every_load_failing_ends_in_computing(stored: Engine, folder: Path, oracle: Oracle) -> None:
+    with faults(stored) as proxy:
         proxy.fail_loads = 100
-        answer = engine.ask(cases.PROMPT)[0]
+        answer = stored.ask(cases.PROMPT)[0]
         assert proxy.torn
     assert_same(oracle.answers(folder, [cases.PROMPT])[0], answer)
-    assert_at_rest(engine)
+    assert_at_rest(stored)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from conftest import Engines
 from support import cases, models
 from support.compare import assert_same
@@ -14,16 +13,6 @@ from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
-
-
-@pytest.fixture(params=[models.LLAMA, models.GEMMA, models.GRANITE], ids=lambda model: model.name)
-def folder(request: pytest.FixtureRequest, checkpoints: Path, version: str) -> Path:
-    return cases.checkpoint(request.param, checkpoints, version)
-
-
-@pytest.fixture
-def engine(folder: Path, engines: Engines) -> Engine:
-    return engines.get(EngineConfig.of(folder, {}))
 
 
 def test_same_prompt_twice_is_stored_once(engine: Engine) -> None:
@@ -166,9 +155,7 @@ def test_events_tell_groups_medium_and_tokens(engines: Engines, checkpoints: Pat
     from vllm.distributed.kv_events import AllBlocksCleared, BlockStored
 
     folder = cases.checkpoint(models.GRANITE, checkpoints, version)
-    config = EngineConfig.of(
-        folder, {}, kv_events_config={"enable_kv_cache_events": True, "publisher": "null"}
-    )
+    config = EngineConfig.of(folder, {}, kv_events_config={"enable_kv_cache_events": True, "publisher": "null"})
     engine = engines.get(config)
     told: list[Any] = []
     plain = engine.connector.take_events

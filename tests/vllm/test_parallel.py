@@ -17,7 +17,7 @@ from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
 
 
-@pytest.fixture(params=[models.LLAMA, models.GRANITE], ids=lambda model: model.name)
+@pytest.fixture(scope="module", params=[models.LLAMA, models.GRANITE], ids=lambda model: model.name)
 def model(request: pytest.FixtureRequest) -> models.Model:
     return request.param
 
@@ -26,9 +26,7 @@ def model(request: pytest.FixtureRequest) -> models.Model:
 def engine(model: models.Model, engines: Engines, checkpoints: Path, version: str) -> Iterator[Engine]:
     os.environ[worker_extension.PATCH_VARIABLE] = "no_export"
     folder = cases.checkpoint(model, checkpoints, version)
-    yield engines.get(
-        EngineConfig.of(folder, {}, tensor_parallel_size=2, worker_extension_cls=worker_extension.NAME)
-    )
+    yield engines.get(EngineConfig.of(folder, {}, tensor_parallel_size=2, worker_extension_cls=worker_extension.NAME))
 
 
 def rpc(engine: Engine, method: str, *arguments: Any) -> list[Any]:

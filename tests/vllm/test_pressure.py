@@ -40,7 +40,7 @@ def counted_preemptions(engine: Engine) -> Iterator[list[str]]:
 
 
 def tight_engine(model: models.Model, engines: Engines, folder: Path) -> Engine:
-    arguments = dict(num_gpu_blocks_override=TIGHT_BLOCKS[model.name], max_model_len=512)
+    arguments = {"num_gpu_blocks_override": TIGHT_BLOCKS[model.name], "max_model_len": 512}
     return engines.get(EngineConfig.of(folder, {}, **arguments))
 
 

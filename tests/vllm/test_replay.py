@@ -42,7 +42,6 @@ LAZY_COARSE = Variant("lazy-coarse", options={"lazy_offload": True, "boundaries"
 EXPORT = Variant("export", patch="export")
 
 
-
 def cpu_takes_fp8() -> bool:
     """vLLM's CPU kernels read an fp8 KV cache with AVX-512 or AMX alone, and say so with an error."""
     import torch

@@ -5,34 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Engines
-from support import cases, models
-from support.compare import BATCH_TOLERANCE, assert_same
-from support.engine import Engine, EngineConfig, sampling
+from support import cases
+from support.compare import BATCH_TOLERANCE, Answer, assert_same
+from support.engine import Engine, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
-MODELS = [models.LLAMA, models.GEMMA, models.GRANITE, models.GDN]
-NAMES = [model.name for model in MODELS]
+
+def assert_right(engine: Engine, expected: Answer, answer: Answer, tolerance: float = 0.0) -> None:
+    """A recurrence in bfloat16 depends on where chunks end, which a hit moves, and on the batch: then the engine
+    without a connector differs from itself as well, and only the length is checked."""
+    if Geometry.of(engine).has_state and "float32" not in str(engine.core.vllm_config.model_config.dtype):
+        assert len(answer.tokens) == len(expected.tokens)
+    else:
+        assert_same(expected, answer, tolerance)
 
 
-@pytest.fixture(params=MODELS, ids=NAMES)
-def model(request: pytest.FixtureRequest) -> models.Model:
-    return request.param
-
-
-@pytest.fixture
-def folder(model: models.Model, checkpoints: Path, version: str) -> Path:
-    return cases.checkpoint(model, checkpoints, version)
-
-
-@pytest.fixture
-def engine(folder: Path, engines: Engines) -> Engine:
-    return engines.get(EngineConfig.of(folder, {}))
-
-
+@pytest.mark.all_versions
 def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     first, _ = engine.ask_one(cases.PROMPT)
@@ -41,14 +32,8 @@ def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: 
     second, loads = engine.ask_one(turn)
     assert loads == [(0, geometry.replay_boundary(len(cases.PROMPT)))]
     (expected,) = oracle.answers(folder, [turn])
-    # GDN is exact only where chunks end on multiples of 64, and this one starts at 256 and ends at 356.
-    assert_same(expected, second, 0.0 if engine_is_exact(engine) else 0.5)
+    assert_right(engine, expected, second)
     assert_at_rest(engine)
-
-
-def engine_is_exact(engine: Engine) -> bool:
-    """bfloat16 recurrences depend on where chunks end."""
-    return engine.core.vllm_config.model_config.hf_config.model_type != "qwen3_next"
 
 
 def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, folder: Path, oracle: Oracle) -> None:
@@ -64,10 +49,11 @@ def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, 
         expected_hit = geometry.shared_boundary(cases.SHARED_TOKENS, len(prompt), states)
         assert loads == ([(0, expected_hit)] if expected_hit else [])
         (expected,) = oracle.answers(folder, [prompt])
-        assert_same(expected, answer, 0.0 if engine_is_exact(engine) else 0.5)
+        assert_right(engine, expected, answer)
     assert_at_rest(engine)
 
 
+@pytest.mark.all_versions
 def test_batch_of_six_is_served_from_the_host(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     expected = oracle.answers(folder, cases.OTHERS)
@@ -77,9 +63,8 @@ def test_batch_of_six_is_served_from_the_host(engine: Engine, folder: Path, orac
     answers = engine.ask(*cases.OTHERS)
     hits = sorted(load.device_tokens + load.host_tokens for load in engine.loads[before:])
     assert hits == sorted(geometry.replay_boundary(len(prompt)) for prompt in cases.OTHERS)
-    if engine_is_exact(engine):
-        for one, other in zip(expected, answers, strict=True):
-            assert_same(one, other, BATCH_TOLERANCE)
+    for one, other in zip(expected, answers, strict=True):
+        assert_right(engine, one, other, BATCH_TOLERANCE)
     assert_at_rest(engine)
 
 
@@ -138,6 +123,7 @@ def test_long_answer_crosses_blocks_and_the_next_turn_hits_it(engine: Engine, fo
     assert_at_rest(engine)
 
 
+@pytest.mark.all_versions
 def test_salts_do_not_see_each_other(engine: Engine) -> None:
     boundary = Geometry.of(engine).replay_boundary(len(cases.PROMPT))
     engine.ask(cases.PROMPT, salt="one")
@@ -147,6 +133,7 @@ def test_salts_do_not_see_each_other(engine: Engine) -> None:
     assert_at_rest(engine)
 
 
+@pytest.mark.all_versions
 def test_prompt_logprobs_are_computed_not_loaded(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """Such a request needs every position; what it computes serves others."""
     (expected,) = oracle.answers(folder, [cases.PROMPT], prompt_logprobs=True)
@@ -159,6 +146,7 @@ def test_prompt_logprobs_are_computed_not_loaded(engine: Engine, folder: Path, o
     assert_at_rest(engine)
 
 
+@pytest.mark.all_versions
 def test_abort_while_loading_gives_everything_back(engine: Engine, folder: Path, oracle: Oracle) -> None:
     engine.ask(cases.PROMPT)
     engine.evict_device()
@@ -190,6 +178,7 @@ def test_slow_load_is_waited_for(engine: Engine, folder: Path, oracle: Oracle) -
     assert_at_rest(engine)
 
 
+@pytest.mark.all_versions
 def test_reset_with_running_requests_lets_them_finish_right(engine: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = [cases.PROMPT, cases.OTHERS[0]]
     expected = oracle.answers(folder, prompts)
@@ -200,9 +189,8 @@ def test_reset_with_running_requests_lets_them_finish_right(engine: Engine, fold
     assert not engine.llm.reset_prefix_cache(), "requests run"
     assert engine.llm.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
     answers = engine.finish()
-    if engine_is_exact(engine):
-        for number, one in zip(("1", "2"), expected, strict=True):
-            assert_same(one, answers[number], BATCH_TOLERANCE)
+    for number, one in zip(("1", "2"), expected, strict=True):
+        assert_right(engine, one, answers[number], BATCH_TOLERANCE)
     assert_at_rest(engine)
 
 
@@ -218,9 +206,7 @@ def test_reset_of_the_connector_forgets_the_host(engine: Engine, folder: Path, o
     assert_at_rest(engine)
 
 
-def test_reset_of_the_connector_during_a_load_keeps_tokens_right(
-    engine: Engine, folder: Path, oracle: Oracle
-) -> None:
+def test_reset_of_the_connector_during_a_load_keeps_tokens_right(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """The load's bytes are not wanted any more: the request computes, and nothing of before is offered again."""
     engine.ask(cases.PROMPT)
     engine.evict_device()

@@ -20,10 +20,10 @@ class Answer:
     def of(output: Any) -> Answer:
         """Of a vLLM RequestOutput."""
         first = output.outputs[0]
-        chosen = [step[token].logprob for step, token in zip(first.logprobs or [], first.token_ids)]
+        chosen = [step[token].logprob for step, token in zip(first.logprobs or [], first.token_ids, strict=False)]
         prompt = [
             step[token].logprob
-            for step, token in zip(output.prompt_logprobs or [], output.prompt_token_ids)
+            for step, token in zip(output.prompt_logprobs or [], output.prompt_token_ids, strict=False)
             if step is not None
         ]
         return Answer(
@@ -47,10 +47,10 @@ class Difference:
 
 
 def difference(expected: Answer, got: Answer) -> Difference:
-    pairs = list(zip(expected.tokens, got.tokens))
+    pairs = list(zip(expected.tokens, got.tokens, strict=False))
     unequal = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs) - 1)
-    far = [abs(a - b) for a, b in list(zip(expected.logprobs, got.logprobs))[: unequal + 1]]
-    far += [abs(a - b) for a, b in zip(expected.prompt_logprobs, got.prompt_logprobs)]
+    far = [abs(a - b) for a, b in list(zip(expected.logprobs, got.logprobs, strict=False))[: unequal + 1]]
+    far += [abs(a - b) for a, b in zip(expected.prompt_logprobs, got.prompt_logprobs, strict=False)]
     return Difference(expected.tokens == got.tokens, max(far, default=0.0))
 
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 from typing import Any
 
@@ -99,7 +100,7 @@ class _ChunkScan:
         import torch
 
         states: list[Any] = []
-        for index, (begin, end) in enumerate(zip(ends, ends[1:])):
+        for index, (begin, end) in enumerate(itertools.pairwise(ends)):
             sequence = int(seq_idx[index])
             if index == 0 or sequence != int(seq_idx[index - 1]):
                 initial = None if initial_states is None else initial_states[sequence : sequence + 1]

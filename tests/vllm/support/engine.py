@@ -53,23 +53,29 @@ class EngineConfig:
 
     def llm_arguments(self) -> dict[str, Any]:
         dtype = json.loads((self.checkpoint / "config.json").read_text())["dtype"]
-        arguments: dict[str, Any] = dict(
-            model=str(self.checkpoint), skip_tokenizer_init=True, load_format="safetensors", dtype=dtype,
-            enforce_eager=True, block_size=32, max_model_len=1024, max_num_seqs=8, max_num_batched_tokens=256,
+        arguments: dict[str, Any] = {
+            "model": str(self.checkpoint), "skip_tokenizer_init": True, "load_format": "safetensors", "dtype": dtype,
+            "enforce_eager": True, "block_size": 32, "max_model_len": 1024, "max_num_seqs": 8,
+            "max_num_batched_tokens": 256,
             # Groups share the pool: four of them need more blocks for one request of max_model_len.
-            num_gpu_blocks_override=128 if "gemma" in self.checkpoint.name else 64,
-            kv_cache_memory_bytes=256 << 20, enable_prefix_caching=True,
-        )  # fmt: skip
+            "num_gpu_blocks_override": 128 if "gemma" in self.checkpoint.name else 64,
+            "kv_cache_memory_bytes": 256 << 20, "enable_prefix_caching": True,
+        }  # fmt: skip
         transfer = self.transfer_config()
         if transfer is not None:
             arguments["kv_transfer_config"] = transfer
-        return {**arguments, **json.loads(self.arguments)}
+        arguments.update(json.loads(self.arguments))
+        if "kv_events_config" in arguments:
+            from vllm.config import KVEventsConfig
+
+            arguments["kv_events_config"] = KVEventsConfig(**arguments["kv_events_config"])
+        return arguments
 
 
 def sampling(tokens: int = OUTPUT_TOKENS, **more: Any) -> Any:
     from vllm import SamplingParams
 
-    fixed: dict[str, Any] = dict(temperature=0, ignore_eos=True, detokenize=False, logprobs=1)
+    fixed: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "detokenize": False, "logprobs": 1}
     return SamplingParams(max_tokens=tokens, **{**fixed, **more})
 
 
@@ -91,8 +97,9 @@ class Engine:
     loads: list[Lookup] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from support import cpu_patches
         from vllm import LLM
+
+        from support import cpu_patches
 
         cpu_patches.apply(self.config.patch)
         try:

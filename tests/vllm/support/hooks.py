@@ -125,9 +125,7 @@ class CoreProxy:
 
     def torn_slots(self) -> set[tuple[int, int]]:
         """Host slots whose rows were reported as failed."""
-        return {
-            (group, slot) for job, torn in self.torn for group, block, slot in job.blocks if (group, block) in torn
-        }
+        return {(group, slot) for job, torn in self.torn for group, block, slot in job.blocks if (group, block) in torn}
 
     def write_garbage(self, target: Target) -> None:
         import torch

@@ -21,7 +21,7 @@ def write_adapter(folder: Path, hidden: int, layers: int, out: int, seed: int) -
         tensors[f"{prefix}.lora_A.weight"] = torch.randn(RANK, hidden, generator=generator) * 0.3
         tensors[f"{prefix}.lora_B.weight"] = torch.randn(out, RANK, generator=generator) * 0.3
     save_file(tensors, folder / "adapter_model.safetensors")
-    config = dict(peft_type="LORA", r=RANK, lora_alpha=2 * RANK, target_modules=["q_proj"], bias="none",
-                  task_type="CAUSAL_LM", base_model_name_or_path="")  # fmt: skip
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 2 * RANK, "target_modules": ["q_proj"], "bias": "none",
+                  "task_type": "CAUSAL_LM", "base_model_name_or_path": ""}  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder

@@ -14,12 +14,17 @@ from typing import Any
 
 VOCABULARY = 512
 SEED = 7
-COMMON: dict[str, Any] = dict(
-    vocab_size=VOCABULARY, hidden_size=64, max_position_embeddings=4096, bos_token_id=1, eos_token_id=2, pad_token_id=0
-)
-NARROW = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=32)
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "max_position_embeddings": 4096,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+NARROW = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 # Big attention pages keep the blocks of hybrid models short.
-WIDE = dict(num_attention_heads=2, num_key_value_heads=2, head_dim=128)
+WIDE = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 128}
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,11 @@ GEMMA = Model(
 # Mamba2 and attention: exact for any chunking in float32.
 GRANITE = Model(
     "granite", "granite-hybrid", "GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM", "float32",
-    dict(num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=4, intermediate_size=64,
-         shared_intermediate_size=128, num_local_experts=0, num_experts_per_tok=0,
-         layer_types=["mamba", "attention"] * 2, mamba_n_heads=4, mamba_d_head=32, mamba_d_state=16,
-         mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16, position_embedding_type="rope",
-         attention_multiplier=0.17),
+    {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 4, "intermediate_size": 64,
+         "shared_intermediate_size": 128, "num_local_experts": 0, "num_experts_per_tok": 0,
+         "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16,
+         "mamba_n_groups": 1, "mamba_expand": 2, "mamba_chunk_size": 16, "position_embedding_type": "rope",
+         "attention_multiplier": 0.17},
 )  # fmt: skip
 # Gated delta net and attention: exact where chunks end on multiples of 64.
 GDN = Model(

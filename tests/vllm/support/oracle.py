@@ -35,7 +35,12 @@ class Oracle:
     def answers(self, checkpoint: Path, prompts: Sequence[Sequence[int]], *, tokens: int = 16,
                 prompt_logprobs: bool = False, **arguments: Any) -> list[Answer]:  # fmt: skip
         """One answer a prompt, each computed cold and alone. `arguments` go to vllm.LLM."""
-        common = dict(checkpoint=str(checkpoint), arguments=arguments, tokens=tokens, prompt_logprobs=prompt_logprobs)
+        common = {
+            "checkpoint": str(checkpoint),
+            "arguments": arguments,
+            "tokens": tokens,
+            "prompt_logprobs": prompt_logprobs,
+        }
         questions = [dict(common, prompt=list(prompt)) for prompt in prompts]
         keys = [json.dumps(question, sort_keys=True) for question in questions]
         missing = list(dict.fromkeys(key for key in keys if key not in self._known))

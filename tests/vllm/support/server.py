@@ -79,8 +79,8 @@ class Server:
             return str(reply.read().decode())
 
     def complete(self, prompt: list[int], tokens: int = 8) -> dict[str, Any]:
-        body = dict(model="tiny", prompt=prompt, max_tokens=tokens, temperature=0, ignore_eos=True,
-                    return_token_ids=True)  # fmt: skip
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+                    "return_token_ids": True}  # fmt: skip
         return dict(json.loads(self._open("/v1/completions", body)))
 
     def evict_device(self) -> None:

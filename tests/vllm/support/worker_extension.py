@@ -47,8 +47,9 @@ class Extension:
         )
 
     def _proxy(self) -> Any:
-        from support.hooks import CoreProxy
         from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        from support.hooks import CoreProxy
 
         connector = get_kv_transfer_group()
         core = connector.worker_side.core
