@@ -28,8 +28,8 @@ struct Promise {
   std::int64_t boundary_tokens = 0;
   std::vector<PromisedBlock> blocks;  // per group ascending; entries are pinned once each
   std::int64_t num_device_blocks = 0;
-  bool pins_device = false;      // its device blocks are pinned, until the step's metadata is built
-  std::size_t device_place = 0;  // in the list of the promises that pin some
+  bool pins_device = false;        // its device blocks are pinned, until the step's metadata is built
+  std::uint32_t device_place = 0;  // in the list of the promises that pin some
 };
 
 // Prefix hashes of a request, packed.
@@ -90,7 +90,6 @@ struct RequestState {
   RequestId id;
   std::int64_t num_prompt_tokens = 0;
   bool skip_reading_cache = false;
-  std::int64_t max_offload_tokens = kNoOffloadLimit;
   HashChain hashes;
 
   // Lookups.
@@ -109,14 +108,17 @@ struct RequestState {
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;
-  std::uint64_t admitted_step = 0;         // steps that were built before this admission
-  std::int64_t admitted_tokens = 0;        // local + external tokens: not computed by the request itself
-  std::int64_t loaded_from_tokens = 0;     // the load began here; 0 with admitted_tokens 0: no load
-  std::uint32_t chain = 0;                 // names this admission in the cache
-  std::int64_t first_computed_tokens = 0;  // when it has run: where it began
-  std::int64_t judged_tokens = 0;          // lazy stores: up to here its limit has been told to WithheldHashes
+  std::uint64_t admitted_step = 0;      // steps that were built before this admission
+  std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
+  std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load
+  std::uint32_t chain = 0;              // names this admission in the cache
   StoreProgress stores;
   std::vector<BoundaryHandOff> hand_offs;  // of the step being planned
+
+  // Its limit on what is stored.
+  std::int64_t max_offload_tokens = kNoOffloadLimit;
+  std::int64_t first_computed_tokens = 0;  // when it has run: where it began
+  std::int64_t judged_tokens = 0;          // lazy stores: up to here the limit has been told to WithheldHashes
 };
 
 }  // namespace hostkv

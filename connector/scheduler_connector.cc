@@ -330,6 +330,9 @@ Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_c
   }
   if (request->admitted && !request->loading) {
     plan_stores(*request, num_computed_tokens, StorePlanner::Moment::kEnd);
+    if (withheld_) {
+      judge_offload_limit(*request, num_computed_tokens);
+    }
   }
   end_chain(request->chain);
   requests_.erase(id);

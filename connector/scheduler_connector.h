@@ -117,7 +117,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void forget_preempted(const StepInput& step);
   void take_hand_offs(const StepInput& step);
   [[nodiscard]] bool usable(const BoundaryHandOff& hand_off);
-  void note_first_run(RequestState& request, std::int64_t num_computed_tokens) const;
+  void begin_run(RequestState& request, std::int64_t num_computed_tokens) const;
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
   void judge_offload_limit(RequestState& request, std::int64_t computed_tokens);
   void withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);

@@ -200,7 +200,7 @@ void SchedulerConnectorImpl::end_promise(RequestState& request) {
 }
 
 void SchedulerConnectorImpl::list_device_promise(RequestState& request) {
-  request.promise->device_place = device_promises_.size();
+  request.promise->device_place = static_cast<std::uint32_t>(device_promises_.size());
   device_promises_.push_back(request.id);
 }
 

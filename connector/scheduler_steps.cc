@@ -69,9 +69,15 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
   take_hand_offs(step);
   for (std::size_t i = 0; i < step.scheduled.size(); ++i) {
     const ScheduledRequest& scheduled = step.scheduled[i];
-    note_first_run(*scheduled_[i], scheduled.num_computed_tokens);
+    if (!scheduled_[i]->has_run) {
+      begin_run(*scheduled_[i], scheduled.num_computed_tokens);
+    }
     plan_stores(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens,
                 StorePlanner::Moment::kStep);
+  }
+  for (std::size_t i = 0; withheld_ && i < step.scheduled.size(); ++i) {
+    const ScheduledRequest& scheduled = step.scheduled[i];
+    judge_offload_limit(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
   }
   plan_victims();
   for (const RequestId id : with_hand_offs_) {
@@ -150,10 +156,8 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off) {
 
 // What an engine with EngineTraits::damages_fine_hits computes behind a device hit that ends inside a block is not
 // kept.
-void SchedulerConnectorImpl::note_first_run(RequestState& request, std::int64_t num_computed_tokens) const {
-  if (std::exchange(request.has_run, true)) {
-    return;
-  }
+void SchedulerConnectorImpl::begin_run(RequestState& request, std::int64_t num_computed_tokens) const {
+  request.has_run = true;
   request.first_computed_tokens = num_computed_tokens;
   if (!traits_.damages_fine_hits || request.admitted_tokens > 0) {
     return;
@@ -166,9 +170,6 @@ void SchedulerConnectorImpl::note_first_run(RequestState& request, std::int64_t 
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens,
                                          StorePlanner::Moment moment) {
-  if (withheld_) {
-    judge_offload_limit(request, storable_tokens);
-  }
   if (!pool_ || request.tainted || !pool_->planner.may_plan(request, storable_tokens, moment)) {
     return;
   }

@@ -12,6 +12,7 @@ namespace hostkv {
 namespace {
 
 constexpr std::size_t kPrefetchDistance = 16;
+constexpr std::int64_t kAllTokens = std::int64_t{1} << 60U;  // more than there can be
 
 bool is_full(const KvCacheGroup& group) {
   return group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
@@ -45,7 +46,6 @@ bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_t
   if (moment == Moment::kEnd && must_verify(request, storable_tokens, moment)) {
     return true;
   }
-  storable_tokens = std::min(storable_tokens, request.max_offload_tokens);
   const StoreProgress& progress = request.stores;
   if (has_align_states_) {
     return !request.hand_offs.empty() || progress.open_boundary_tokens > 0;
@@ -85,9 +85,9 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  const std::int64_t unit_tokens = storable_tokens < request.max_offload_tokens ? max_drop_tokens_ : 0;
-  const std::int64_t settled = (storable_tokens - unit_tokens) / alignment * alignment;
-  progress.tried_tokens = std::max(progress.tried_tokens, settled);
+  const std::int64_t settled = (storable_tokens - max_drop_tokens_) / alignment * alignment;
+  const bool is_at_limit = storable_tokens == request.max_offload_tokens;
+  progress.tried_tokens = std::max(progress.tried_tokens, is_at_limit ? kAllTokens : settled);
 }
 
 void StorePlanner::name_keys(const RequestState& request) {

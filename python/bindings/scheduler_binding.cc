@@ -256,6 +256,7 @@ nb::dict Scheduler::metrics() const {
   nb::dict out;
   const auto put = [&](const char* name, std::int64_t value) { out[name] = value; };
   put("lookups", m.lookups);
+  put("delayed_lookups", m.delayed_lookups);
   put("queried_tokens", m.queried_tokens);
   put("hit_tokens", m.hit_tokens);
   put("planned_store_blocks", m.planned_store_blocks);

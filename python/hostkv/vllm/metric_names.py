@@ -61,6 +61,7 @@ _HAND_OFFS = _family(
 
 COUNTERS: tuple[Metric, ...] = (
     Metric("lookups_total", "Prefix lookups that searched.", ("lookups",)),
+    Metric("delayed_lookups_total", "Lookups that must be asked again: loads fill the device already.", ("delayed_lookups",)),
     Metric("queried_tokens_total", "Tokens asked for that the device had not computed.", ("queried_tokens",)),
     Metric("hit_tokens_total", "Tokens served by HostKV: their load was planned.", ("hit_tokens",)),
     Metric("planned_store_blocks_total", "Blocks whose store was planned.", ("planned_store_blocks",)),
@@ -119,12 +120,8 @@ INFO_LABELS = ("version", "store_mode", "boundaries", "block_sizes", "hash_block
 # name -> (help, bucket bounds)
 HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "load_seconds": (
-        "Time of one load on a rank, from its start to its last byte.",
+        "Time of one load on a rank, from its start to the step that saw its end.",
         (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
-    ),
-    "load_bytes": (
-        "Bytes of one load on a rank.",
-        (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32, 1 << 34),
     ),
 }
 

@@ -134,7 +134,7 @@ class StatsSource:
     ) -> HostKVStats | None:
         """What changed since the last call, or None when nothing did (an idle connector ships nothing).
 
-        metrics: the fields of the core's metrics; lists under "load_seconds" and "load_bytes" are observations since
+        metrics: the fields of the core's metrics; a list under "load_seconds" are observations since
         the last call.
         """
         data: dict[str, Any] = {}

@@ -94,7 +94,9 @@ TEST(WorkerSleep, BlocksOfAnotherSizeAreRefusedWithBothSizes) {
   rig.register_layout();
   ASSERT_EQ(rig.worker->unregister_layout(kLong), Status());
   const OwnedLayout other = layer_outermost(8, {32, 48});
-  const Status refused = rig.worker->register_layout(other.layout).error();
+  const Result<WorkerCapacity> made = rig.worker->register_layout(other.layout);
+  ASSERT_FALSE(made.has_value());
+  const Status& refused = made.error();
   expect_refused(refused, StatusCode::kInvalidArgument, "blocks of 80 bytes");
   expect_refused(refused, StatusCode::kInvalidArgument, "blocks of 64 bytes");
   rig.register_layout();
