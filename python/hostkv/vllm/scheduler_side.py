@@ -44,7 +44,9 @@ class Tracked:
 class SchedulerSide:
     """See the module. `core` is None until the cache manager is bound."""
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str) -> None:
+    def __init__(
+        self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str
+    ) -> None:
         self._vllm_config = vllm_config
         self._kv_cache_config = kv_cache_config
         self._options = resolved
@@ -215,9 +217,7 @@ class SchedulerSide:
             self._sync_hashes(tracked)
             tracked.local_tokens = num_local_tokens
             tracked.owns_blocks = False
-            kind, tokens, shared_prefix = self.core.match_prefix(
-                tracked.handle, request.num_tokens, num_local_tokens
-            )
+            kind, tokens, shared_prefix = self.core.match_prefix(tracked.handle, request.num_tokens, num_local_tokens)
             if shared_prefix > (getattr(request, "shared_prefix_boundary", None) or 0):
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
@@ -242,9 +242,7 @@ class SchedulerSide:
                 tracked = self._track(request)
                 self._sync_hashes(tracked)
                 try:
-                    self.core.on_blocks_allocated(
-                        tracked.handle, tables, tracked.local_tokens, num_external_tokens
-                    )
+                    self.core.on_blocks_allocated(tracked.handle, tables, tracked.local_tokens, num_external_tokens)
                 except ValueError:
                     self.core.cancel_match(tracked.handle)
                     raise
@@ -399,9 +397,7 @@ class SchedulerSide:
     def has_pending_work(self) -> bool:
         if self._ended:
             return True
-        return self.core is not None and (
-            bool(self._loading) if self._guard.broken else self.core.has_pending_work()
-        )
+        return self.core is not None and (bool(self._loading) if self._guard.broken else self.core.has_pending_work())
 
     def has_pending_block_frees(self) -> bool:
         return self.core is not None and not self._guard.broken and self.core.holds_alone()

@@ -28,7 +28,9 @@ _SHUTDOWN_SECONDS = 10.0
 class WorkerSide:
     """See the module. `core` is None until the caches are registered."""
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str) -> None:
+    def __init__(
+        self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str
+    ) -> None:
         self._vllm_config = vllm_config
         self._kv_cache_config = kv_cache_config
         self._options = resolved
@@ -212,9 +214,7 @@ class WorkerSide:
         """The step could not be begun: each of its jobs has failed on this rank."""
         with self._guard("describe_step"):
             described = _core.describe_step(step)
-            self._take(
-                [(described["epoch"], job["id"], self._rank, _INTERNAL, []) for job in described["jobs"]]
-            )
+            self._take([(described["epoch"], job["id"], self._rank, _INTERNAL, []) for job in described["jobs"]])
 
     # ------------------------------------------------------------------------------------------------ end
 
