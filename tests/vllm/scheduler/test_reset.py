@@ -55,7 +55,7 @@ def test_a_reset_while_a_load_runs_makes_the_request_compute(engine_of, tokens):
     assert engine.hits["b"][1] == 0
 
 
-def test_a_running_request_is_stored_after_a_reset_too(engine_of, tokens):
+def test_what_a_running_request_had_computed_before_a_reset_is_not_served_behind_it(engine_of, tokens):
     engine = engine_of("full")
     a = tokens(1, 320)
     engine.add("a", a, 200)
@@ -64,4 +64,6 @@ def test_a_running_request_is_stored_after_a_reset_too(engine_of, tokens):
     engine.connector.reset_cache()
     engine.run_until_idle()
     engine.forget_device()
-    assert engine.run("b", a + [7] * 198)[1] > 0
+    assert engine.run("b", a + [7] * 198) == (0, 0)
+    engine.forget_device()
+    assert engine.run("c", a) == (0, 304)
