@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench" / "vllm"))
 
-from rig import parts  # noqa: E402  (found by the path above)
-from rig.engine import Engine  # noqa: E402
+from rig import parts
+from rig.engine import Engine
 
 # name: (groups, block tokens, prefix_match_unit, align)
 SHAPES: dict[str, tuple[Callable[[], list[Any]], int, int | None, bool]] = {
