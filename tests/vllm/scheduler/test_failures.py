@@ -10,14 +10,14 @@ CALLS = ["add_request", "append_block_hashes", "match_prefix", "on_blocks_alloca
 
 
 class Breaking:
-    """The core, but for one call that raises."""
+    """The core, but for one call that raises, the first time."""
 
     def __init__(self, core, name):
         self._core, self._name = core, name
         self.raised = 0
 
     def __getattr__(self, name):
-        if name != self._name:
+        if name != self._name or self.raised:
             return getattr(self._core, name)
 
         def broken(*arguments, **how):
