@@ -345,20 +345,26 @@ class SchedulerSide:
         if not isinstance(report, RankReport) or self.core is None:
             return
         self._changed = True
+        untaken = list(report.results)
         with self._guard("update_connector_output"):
             if report.capacities:
                 self.take_capacities(report.capacities)
-            if report.results:
-                self._take_results(report.results, output)
+            if untaken:
+                self._take_results(untaken, output)
             self._translate_events()
         if self._guard.broken:
+            for result in untaken:  # one by one: without them, pins would never go
+                with self._guard("update_connector_output"):
+                    self.core.on_worker_results([result])
             ended = set(output.finished_recving or ())
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
                 del self._loading[handle]
 
     def _take_results(self, results: list[JobResult], output: Any) -> None:
+        """Leaves `results` empty when the core has them."""
         assert self.core is not None
         self.core.on_worker_results(results)
+        results.clear()
         failed = getattr(output, "failed_recving", None) or ()
         for handle, status in self.core.take_load_outcomes():
             request_id = self._loading.pop(handle, None)
