@@ -419,16 +419,12 @@ class SchedulerSide:
     def has_pending_work(self) -> bool:
         if self._ended:
             return True
-<<<<<<< HEAD
-        return self.core is not None and (bool(self._loading) if self._guard.broken else self.core.has_pending_work())
-=======
         if self.core is None or self._shut_down:
             return False
         if not self._guard.broken:
             with self._guard("has_pending_push_work"):
                 return bool(self.core.has_pending_work())
         return True  # until _wind_down is through
->>>>>>> wt-attack
 
     def has_pending_block_frees(self) -> bool:
         if self.core is None or self._shut_down:
