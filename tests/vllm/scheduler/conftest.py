@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench" / "vllm"))
 
-from rig import parts  # noqa: E402  (found by the path above)
-from rig.engine import Engine  # noqa: E402
+from rig import parts
+from rig.engine import Engine
 
 # name: (groups, block tokens, prefix_match_unit, align)
 SHAPES: dict[str, tuple[Callable[[], list[Any]], int, int | None, bool]] = {
@@ -61,10 +61,19 @@ def engine_of() -> Iterator[Callable[..., Engine]]:
             engine.check_rest()
 
 
+# Older engines keep no recurrent state for a prompt whose length is a multiple of the unit, on the device neither.
+KEEPS_STATES_OF_ALIGNED_PROMPTS = hasattr(parts.kv_cache_utils, "resolve_cache_hit_alignment_tokens")
+
+
 def tokens_of(seed: int, count: int) -> list[int]:
     """Prompts of different seeds share no block."""
     source = random.Random(seed)
     return [source.randrange(100, 500) for _ in range(count)]
+
+
+@pytest.fixture
+def keeps_aligned() -> bool:
+    return KEEPS_STATES_OF_ALIGNED_PROMPTS
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hostkv.vllm.block_pool import BlockPoolShim
 from rig import parts
 from vllm.v1.core import kv_cache_utils
+
+from hostkv.vllm.block_pool import BlockPoolShim
 
 
 @pytest.fixture
