@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace nb = nanobind;
@@ -44,7 +45,7 @@ bool same_bytes(nb::handle a, nb::handle b) {
 
 EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
     : shim_(std::move(shim)), state_spans_(std::move(state_spans)) {
-  blocks_ = shim_.attr("blocks");
+  blocks_ = nb::cast<nb::list>(shim_.attr("blocks"));
   block_type_ = shim_.attr("block_type");
   const auto slot = [&](const char* name) { return ObjectSlot(block_type_, interned(shim_.attr(name))); };
   id_ = slot("name_of_id");
@@ -66,11 +67,31 @@ EnginePool::EnginePool(nb::object shim, std::vector<std::int64_t> state_spans)
   }
 }
 
+void EnginePool::end_call() {
+  if (failure_ != nullptr) {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+}
+
+// An exception must not unwind the core in the middle of its books: it waits for the end of the call.
+template <class Answer, class Call>
+Answer EnginePool::answer(Answer otherwise, Call call) const {
+  try {
+    return call();
+  } catch (...) {
+    if (failure_ == nullptr) {
+      failure_ = std::current_exception();
+    }
+    return otherwise;
+  }
+}
+
 // The engine's maps are asked for anew: a reset of its cache replaces them.
 void EnginePool::begin_call() {
   num_tables_ = 0;
-  cached_ = shim_.attr("cached");
-  secondary_ = shim_.attr("secondary_keys");
+  failure_ = nullptr;
+  cached_ = nb::cast<nb::dict>(shim_.attr("cached"));
+  secondary_ = nb::cast<nb::dict>(shim_.attr("secondary_keys"));
 }
 
 void EnginePool::know_request(RequestId id, nb::object engine_id) {
@@ -81,7 +102,19 @@ void EnginePool::forget_request(RequestId id) {
   requests_.erase(id);
 }
 
+BlockId EnginePool::id_of(nb::handle block) const {
+  const std::int64_t id = id_.number(block);
+  if (id < 0 || id >= num_blocks()) {
+    throw nb::value_error(
+        ("the pool has no block " + std::to_string(id) + "; it has " + std::to_string(num_blocks())).c_str());
+  }
+  return BlockId{static_cast<std::uint32_t>(id)};
+}
+
 nb::handle EnginePool::block_object(BlockId block) const {
+  if (block.value() >= pins_.size()) {
+    throw nb::index_error("a block behind the end of the pool");
+  }
   PyObject* object = PyList_GetItem(blocks_.ptr(), static_cast<Py_ssize_t>(block.value()));
   if (object == nullptr) {
     throw nb::python_error();
@@ -90,6 +123,9 @@ nb::handle EnginePool::block_object(BlockId block) const {
 }
 
 GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
+  if (first_block < 0) {
+    throw nb::value_error("a table is read from a negative block on");
+  }
   if (num_tables_ == tables_.size()) {
     tables_.emplace_back();
   }
@@ -102,7 +138,11 @@ GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
   const Py_ssize_t size = PyList_Size(fast.ptr());
   table.assign(static_cast<std::size_t>(size), kNullBlock);
   for (Py_ssize_t i = first_block; i < size; ++i) {
-    table[static_cast<std::size_t>(i)] = BlockId{static_cast<std::uint32_t>(id_.number(PyList_GetItem(fast.ptr(), i)))};
+    PyObject* block = PyList_GetItem(fast.ptr(), i);
+    if (block == nullptr) {
+      throw nb::python_error();
+    }
+    table[static_cast<std::size_t>(i)] = id_of(block);
   }
   return table;
 }
@@ -116,26 +156,42 @@ bool EnginePool::holds_alone() const {
   return false;
 }
 
-// A block of somebody gets one owner more; one of the free queue is taken out of it by the engine's own code.
-void EnginePool::pin(std::span<const BlockId> blocks) {
+// A block of somebody gets one owner more; one of the free queue is taken out of it by the engine's own code. What can
+// raise comes first, so that a failure leaves nothing pinned.
+void EnginePool::pin_all(std::span<const BlockId> blocks) {
   nb::list of_nobody;
+  nb::list owned;
   for (const BlockId block : blocks) {
     const nb::handle object = block_object(block);
-    const std::int64_t owners = counts_accesses_ ? 0 : owners_.number(object);
-    if (owners > 0) {
-      owners_.set_number(object, owners + 1);
-    } else {
-      of_nobody.append(object);
-    }
-    ++pins_[block.value()];
+    const bool has_owner = !counts_accesses_ && owners_.number(object) > 0;
+    (has_owner ? owned : of_nobody).append(object);
   }
-  num_pins_ += std::ssize(blocks);
   if (nb::len(of_nobody) > 0) {
     shim_.attr("touch")(of_nobody);
   }
+  for (const nb::handle object : owned) {
+    owners_.set_number(object, owners_.number(object) + 1);
+  }
+  for (const BlockId block : blocks) {
+    ++pins_[block.value()];
+  }
+  num_pins_ += std::ssize(blocks);
 }
 
+void EnginePool::pin(std::span<const BlockId> blocks) {
+  answer(0, [&] {
+    pin_all(blocks);
+    return 0;
+  });
+}
+
+// The core may believe in a pin that failed: it has no owner to take back.
 void EnginePool::drop_owner(BlockId block, nb::list& last) {
+  if (block.value() >= pins_.size() || pins_[block.value()] == 0) {
+    return;
+  }
+  --pins_[block.value()];
+  --num_pins_;
   const nb::handle object = block_object(block);
   const std::int64_t owners = owners_.number(object);
   if (owners > 1) {
@@ -143,28 +199,30 @@ void EnginePool::drop_owner(BlockId block, nb::list& last) {
   } else {
     last.append(object);
   }
-  --pins_[block.value()];
-  --num_pins_;
+}
+
+void EnginePool::drop_owners(std::span<const BlockId> blocks, const char* method) {
+  nb::list last;
+  for (const BlockId block : blocks) {
+    answer(0, [&] {
+      drop_owner(block, last);
+      return 0;
+    });
+  }
+  answer(0, [&] {
+    if (nb::len(last) > 0) {
+      shim_.attr(method)(last);
+    }
+    return 0;
+  });
 }
 
 void EnginePool::unpin(std::span<const BlockId> blocks) {
-  nb::list last;
-  for (const BlockId block : blocks) {
-    drop_owner(block, last);
-  }
-  if (nb::len(last) > 0) {
-    shim_.attr("free")(last);
-  }
+  drop_owners(blocks, "free");
 }
 
 void EnginePool::unpin_to_front(std::span<const BlockId> blocks) {
-  nb::list last;
-  for (const BlockId block : blocks) {
-    drop_owner(block, last);
-  }
-  if (nb::len(last) > 0) {
-    shim_.attr("free_to_front")(last);
-  }
+  drop_owners(blocks, "free_to_front");
 }
 
 GroupTable EnginePool::block_table(RequestId request, GroupIndex group, std::int64_t first_block) {
@@ -172,8 +230,10 @@ GroupTable EnginePool::block_table(RequestId request, GroupIndex group, std::int
   if (at == requests_.end()) {
     return {};
   }
-  const nb::object tables = shim_.attr("tables")(at->second);
-  return convert(tables[group.value()], first_block);
+  return answer(GroupTable(), [&] {
+    const nb::object tables = shim_.attr("tables")(at->second);
+    return convert(tables[group.value()], first_block);
+  });
 }
 
 nb::object EnginePool::key_of(GroupIndex group, std::span<const std::byte> hash) const {
@@ -219,49 +279,69 @@ bool EnginePool::may_be_copied(nb::handle block, GroupIndex group, nb::handle ke
 
 void EnginePool::find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                              std::span<BlockId> blocks) {
+  std::ranges::fill(blocks, kNullBlock);
   if (PyDict_Size(cached_.ptr()) == 0) {
-    std::ranges::fill(blocks, kNullBlock);
     return;
   }
+  answer(0, [&] {
+    find_all(group, hashes, hash_size_bytes, blocks);
+    return 0;
+  });
+}
+
+void EnginePool::find_all(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                          std::span<BlockId> blocks) const {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const nb::object key = key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes));
     const nb::handle block = cached_block(key);
-    blocks[i] = block.is_valid() && may_be_copied(block, group, key)
-                    ? BlockId{static_cast<std::uint32_t>(id_.number(block))}
-                    : kNullBlock;
+    blocks[i] = block.is_valid() && may_be_copied(block, group, key) ? id_of(block) : kNullBlock;
   }
 }
 
 bool EnginePool::carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) {
+  return answer(false, [&] { return has_key(block, group, hash); });
+}
+
+bool EnginePool::has_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) const {
   const nb::object key = key_of(group, hash);
   if (same_bytes(key_.get(block_object(block)), key)) {
     return true;
   }
   const nb::object number_of_block = nb::steal(PyLong_FromUnsignedLong(block.value()));
   PyObject* further = PyDict_GetItemWithError(secondary_.ptr(), number_of_block.ptr());
-  return further != nullptr && PySet_Contains(further, key.ptr()) == 1;
+  const int contained = further == nullptr ? 0 : PySet_Contains(further, key.ptr());
+  if (contained < 0) {
+    throw nb::python_error();
+  }
+  return contained == 1;
 }
 
 std::int64_t EnginePool::num_free_blocks() const {
-  return number(shim_.attr("num_free_blocks")());
+  return answer(std::int64_t{0}, [&] { return number(shim_.attr("num_free_blocks")()); });
 }
 
 std::uint64_t EnginePool::num_handed_out() const {
-  return static_cast<std::uint64_t>(number(shim_.attr("num_handed_out")));
+  return answer(std::uint64_t{0}, [&] { return static_cast<std::uint64_t>(number(shim_.attr("num_handed_out"))); });
 }
 
 void EnginePool::append_key(BlockId block, nb::object key, std::vector<CachedBlock>& victims) {
   const std::span<const std::byte> bytes = bytes_of(key);
+  if (bytes.size() < kGroupSuffixBytes) {
+    throw nb::value_error("a cache key must be a prefix hash and 4 bytes of group number");
+  }
   std::uint32_t group = 0;
   for (const std::byte digit : bytes.last(kGroupSuffixBytes)) {
     group = (group << 8U) | static_cast<std::uint32_t>(digit);
+  }
+  if (group >= state_spans_.size()) {
+    throw nb::value_error(("a cache key is of group " + std::to_string(group) + ", which the model lacks").c_str());
   }
   victims.push_back(CachedBlock{block, GroupIndex{group}, bytes.first(bytes.size() - kGroupSuffixBytes)});
   victim_keys_.push_back(std::move(key));
 }
 
 void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victims) {
-  const BlockId id{static_cast<std::uint32_t>(id_.number(block))};
+  const BlockId id = id_of(block);
   nb::object primary = key_.get(block);
   if (primary.is_none()) {
     victims.push_back(CachedBlock{id, GroupIndex{0}, {}});
@@ -270,7 +350,7 @@ void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victi
   append_key(id, std::move(primary), victims);
   const nb::object number_of_block = nb::steal(PyLong_FromUnsignedLong(id.value()));
   if (PyObject* further = PyDict_GetItemWithError(secondary_.ptr(), number_of_block.ptr()); further != nullptr) {
-    for (nb::handle key : nb::borrow<nb::set>(further)) {
+    for (nb::handle key : nb::cast<nb::set>(nb::handle(further))) {
       append_key(id, nb::borrow(key), victims);
     }
   }
@@ -278,6 +358,13 @@ void EnginePool::append_victim(nb::handle block, std::vector<CachedBlock>& victi
 
 void EnginePool::next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
   victim_keys_.clear();
+  answer(0, [&] {
+    append_victims(max_blocks, victims);
+    return 0;
+  });
+}
+
+void EnginePool::append_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) {
   nb::object block = shim_.attr("first_victim")();
   for (std::size_t n = 0; n < max_blocks && !block.is_none() && id_.number(block) >= 0; ++n) {
     append_victim(block, victims);

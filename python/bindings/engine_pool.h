@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -22,7 +23,8 @@ namespace hostkv::python {
 // contract); rare operations are its methods. Thread-safety: the scheduler's thread, which holds the GIL.
 // Ownership: keeps the shim and, through it, the engine's lists alive. Cost: two accesses to the object of a block that
 // is owned by somebody; a method of the engine for a batch that leaves or enters its free queue. Failure: an exception
-// of the engine's Python code passes through as it is.
+// of the engine's Python code never unwinds the core: what was asked is answered as if the pool had nothing, what was
+// not pinned is not unpinned, and end_call() throws the exception as it is.
 class EnginePool final : public EngineBlocks {
  public:
   // `group_spans` [num_groups]: tokens of a block of each group of recurrent states in align mode, 0 for others.
@@ -30,6 +32,8 @@ class EnginePool final : public EngineBlocks {
 
   // First in every call of the core: tables that were handed out are void, the engine's maps are looked up again.
   void begin_call();
+  // Last in every call of the core: throws the first exception that the engine's code raised in it.
+  void end_call();
   void know_request(RequestId id, nanobind::object engine_id);
   void forget_request(RequestId id);
 
@@ -55,7 +59,17 @@ class EnginePool final : public EngineBlocks {
  private:
   using Pins = std::uint32_t;
 
+  // The checked number of a block object, and back.
+  [[nodiscard]] BlockId id_of(nanobind::handle block) const;
   [[nodiscard]] nanobind::handle block_object(BlockId block) const;
+  template <class Answer, class Call>
+  Answer answer(Answer otherwise, Call call) const;
+  void pin_all(std::span<const BlockId> blocks);
+  void drop_owners(std::span<const BlockId> blocks, const char* method);
+  void find_all(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
+                std::span<BlockId> blocks) const;
+  [[nodiscard]] bool has_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) const;
+  void append_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims);
   // Counts one owner less where others remain; appends the block to `last` where it was the last.
   void drop_owner(BlockId block, nanobind::list& last);
   [[nodiscard]] nanobind::object key_of(GroupIndex group, std::span<const std::byte> hash) const;
@@ -76,7 +90,8 @@ class EnginePool final : public EngineBlocks {
   bool counts_accesses_ = false;  // the engine observes every access: no owner is counted behind its back
 
   std::unordered_map<RequestId, nanobind::object> requests_;
-  std::vector<Pins> pins_;  // [blocks]
+  mutable std::exception_ptr failure_;  // of the engine's code, in this call
+  std::vector<Pins> pins_;              // [blocks]
   std::int64_t num_pins_ = 0;
 
   std::vector<std::vector<BlockId>> tables_;  // handed out in this call; their memory is used again

@@ -4,8 +4,9 @@
 // How a Status reaches Python.
 //
 // Purpose: kInvalidArgument is ValueError, everything else hostkv._core.HostKVError; both carry the core's message and
-// begin with the name of the code. Thread-safety: any thread that holds the GIL. Ownership: none. Cost: an exception
-// where there is an error, one test where there is none. Failure: throws, that is its purpose.
+// begin with the name of the code. A Python value of the wrong type inside of another one is TypeError. Thread-safety:
+// any thread that holds the GIL. Ownership: none. Cost: an exception where there is an error, one test where there is
+// none. Failure: throws, that is its purpose.
 
 #include <nanobind/nanobind.h>
 

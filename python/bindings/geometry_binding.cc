@@ -23,7 +23,15 @@ namespace {
 
 template <class T>
 T value_or(const nb::dict& from, const char* name, T otherwise) {
-  return from.contains(name) ? nb::cast<T>(from[name]) : otherwise;
+  if (!from.contains(name)) {
+    return otherwise;
+  }
+  T value{};
+  if (!nb::try_cast<T>(from[name], value)) {
+    const nb::str shown = nb::repr(nb::handle(from[name]));
+    throw nb::type_error((std::string(name) + " is " + shown.c_str() + ", which is of the wrong type").c_str());
+  }
+  return value;
 }
 
 MambaMode mamba_mode_from(const std::string& name) {

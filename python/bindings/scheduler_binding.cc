@@ -79,6 +79,17 @@ class Scheduler {
             geometry, must(ConnectorOptions::from_json(options)), num_ranks, pool_,
             EngineTraits{.damages_fine_hits = damages_fine_hits, .record_events = record_events}))) {}
 
+  // Also in the middle of an exception of Python's, whose traceback held the last reference.
+  ~Scheduler() {
+    const nb::error_scope raised;
+    try {
+      shutdown();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left to hear of it
+    }
+  }
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
   void on_worker_capacity(std::uint32_t rank, std::uint64_t num_slabs, std::int64_t slab_bytes,
                           std::vector<std::uint32_t> slots_per_slab, std::uint64_t fingerprint) {
     must(core_->on_worker_capacity(WorkerCapacity{.rank = RankIndex{rank},
@@ -90,10 +101,10 @@ class Scheduler {
 
   void add_request(std::uint64_t id, nb::object engine_id, std::int64_t num_prompt_tokens, bool skip_reading_cache,
                    std::optional<std::int64_t> max_offload_tokens) {
-    must(core_->add_request(RequestInfo{.id = RequestId{id},
-                                        .num_prompt_tokens = num_prompt_tokens,
-                                        .skip_reading_cache = skip_reading_cache,
-                                        .max_offload_tokens = max_offload_tokens}));
+    of_engine(core_->add_request(RequestInfo{.id = RequestId{id},
+                                             .num_prompt_tokens = num_prompt_tokens,
+                                             .skip_reading_cache = skip_reading_cache,
+                                             .max_offload_tokens = max_offload_tokens}));
     pool_.know_request(RequestId{id}, std::move(engine_id));
   }
 
@@ -122,13 +133,13 @@ class Scheduler {
   }
 
   void truncate_block_hashes(std::uint64_t id, std::int64_t num_hashes) {
-    must(core_->truncate_block_hashes(RequestId{id}, num_hashes));
+    of_engine(core_->truncate_block_hashes(RequestId{id}, num_hashes));
   }
 
   std::tuple<int, std::int64_t, std::int64_t> match_prefix(std::uint64_t id, std::int64_t num_tokens,
                                                            std::int64_t num_local_tokens) {
     pool_.begin_call();
-    const MatchResult match = must(core_->match_prefix(RequestId{id}, num_tokens, num_local_tokens));
+    const MatchResult match = of_engine(core_->match_prefix(RequestId{id}, num_tokens, num_local_tokens));
     return {static_cast<int>(match.kind), match.num_external_tokens, match.shared_prefix_tokens};
   }
 
@@ -136,21 +147,28 @@ class Scheduler {
   void on_blocks_allocated(std::uint64_t id, const nb::sequence& tables, std::int64_t num_local_tokens,
                            std::int64_t num_external_tokens) {
     pool_.begin_call();
+    if (num_local_tokens < 0) {
+      throw nb::value_error(
+          ("num_local_tokens is " + std::to_string(num_local_tokens) + "; allowed: 0 or more").c_str());
+    }
     const Geometry& geometry = core_->geometry();
     std::vector<GroupTable> converted(nb::len(tables));
     for (std::uint32_t g = 0; num_external_tokens != 0 && g < converted.size() && g < geometry.num_groups(); ++g) {
       converted[g] = pool_.convert(tables[g], num_local_tokens / geometry.span_tokens(GroupIndex{g}));
     }
-    must(core_->on_blocks_allocated(RequestId{id}, converted, num_external_tokens));
+    of_engine(core_->on_blocks_allocated(RequestId{id}, converted, num_external_tokens));
   }
 
-  void cancel_match(std::uint64_t id) { must(core_->cancel_match(RequestId{id})); }
+  void cancel_match(std::uint64_t id) { of_engine(core_->cancel_match(RequestId{id})); }
 
   // `scheduled`: request, computed, scheduled, three numbers each. Answers the message, nothing where it holds no job.
   nb::bytes build_step(const std::vector<std::int64_t>& scheduled, const std::vector<HandOffTuple>& hand_offs,
                        const std::vector<std::uint64_t>& preempted) {
     pool_.begin_call();
     scheduled_.clear();
+    if (scheduled.size() % 3 != 0) {
+      throw nb::value_error("scheduled must have three numbers a request");
+    }
     for (std::size_t i = 0; i + 2 < scheduled.size(); i += 3) {
       scheduled_.push_back(
           ScheduledRequest{RequestId{static_cast<std::uint64_t>(scheduled[i])}, scheduled[i + 1], scheduled[i + 2]});
@@ -160,7 +178,7 @@ class Scheduler {
       void_tables.emplace_back(id);
     }
     const std::vector<BoundaryHandOff> offered = hand_offs_from(hand_offs);
-    const std::vector<std::byte> message = must(
+    const std::vector<std::byte> message = of_engine(
         core_->build_step_metadata(StepInput{.scheduled = scheduled_, .hand_offs = offered, .preempted = void_tables}));
     return as_bytes(message.size() == kEmptyStepMetadataBytes ? std::span<const std::byte>() : message);
   }
@@ -181,6 +199,7 @@ class Scheduler {
       converted.push_back(result_from(result));
     }
     core_->on_worker_results(converted);
+    pool_.end_call();
   }
 
   std::vector<std::pair<std::uint64_t, int>> take_load_outcomes() {
@@ -197,7 +216,7 @@ class Scheduler {
     const std::vector<BoundaryHandOff> offered = hand_offs_from(hand_offs);
     const Status status = core_->request_finished(RequestId{id}, num_computed_tokens, offered);
     pool_.forget_request(RequestId{id});
-    must(status);
+    of_engine(status);
   }
 
   // [(kind, group, hash, boundary, request or None), ...]
@@ -213,7 +232,9 @@ class Scheduler {
 
   bool reset() {
     pool_.begin_call();
-    return core_->reset();
+    const bool at_rest = core_->reset();
+    pool_.end_call();
+    return at_rest;
   }
   [[nodiscard]] bool has_pending_work() const { return core_->has_pending_work(); }
   [[nodiscard]] bool holds_alone() const { return pool_.holds_alone(); }
@@ -221,6 +242,7 @@ class Scheduler {
   void shutdown() {
     pool_.begin_call();
     core_->shutdown();
+    pool_.end_call();
   }
   [[nodiscard]] std::vector<std::int64_t> lost_tokens_by_group() const { return core_->lost_tokens_by_group(); }
   [[nodiscard]] std::uint64_t epoch() const { return core_->epoch(); }
@@ -229,6 +251,17 @@ class Scheduler {
   [[nodiscard]] nb::dict metrics() const;
 
  private:
+  // What the engine's code raised in the call goes before what the core says of it.
+  void of_engine(const Status& status) {
+    pool_.end_call();
+    must(status);
+  }
+  template <class T>
+  T of_engine(Result<T> result) {
+    pool_.end_call();
+    return must(std::move(result));
+  }
+
   static const char* event_name(CacheEventKind kind) {
     switch (kind) {
       case CacheEventKind::kPlanned:

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,11 @@ std::span<const std::byte> view_of(const nb::bytes& bytes) {
 }
 
 std::chrono::nanoseconds seconds(double value) {
+  constexpr double kLongest = 1e9;  // what a clock of nanoseconds can add to now
+  if (!(value >= 0)) {
+    throw nb::value_error(("a timeout is " + std::to_string(value) + " seconds; allowed: 0 or more").c_str());
+  }
+  value = std::min(value, kLongest);
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
 }
 
@@ -93,6 +99,28 @@ KvLayout layout_from(std::int64_t num_blocks, const std::vector<RegionTuple>& re
   return layout;
 }
 
+// The exporter of one place of the pool: while a memoryview of it lives, the worker and its pool do.
+class HostBytes {
+ public:
+  HostBytes(std::span<std::byte> bytes, nb::object owner, std::int64_t& num_views)
+      : bytes_(bytes), owner_(std::move(owner)), num_views_(num_views) {
+    ++num_views_;
+  }
+  HostBytes(const HostBytes&) = delete;
+  HostBytes& operator=(const HostBytes&) = delete;
+  ~HostBytes() { --num_views_; }
+
+  static int fill(PyObject* self, Py_buffer* view, int flags) {
+    const std::span<std::byte> bytes = nb::inst_ptr<HostBytes>(self)->bytes_;
+    return PyBuffer_FillInfo(view, self, bytes.data(), std::ssize(bytes), 0, flags);
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+  nb::object owner_;
+  std::int64_t& num_views_;  // of the owner
+};
+
 class Worker {
  public:
   Worker(const Geometry& geometry, const std::string& options, std::uint32_t rank, std::int64_t num_ranks,
@@ -149,7 +177,17 @@ class Worker {
     must(status);
   }
 
+  // Memory that Python still looks at is not given back: the device is let go, and BufferError says so.
   void shutdown(double timeout_seconds) {
+    if (num_views_ > 0) {
+      const Status status = [&] {
+        const nb::gil_scoped_release released;
+        return core_->unregister_layout(seconds(timeout_seconds));
+      }();
+      must(status.code() == StatusCode::kFailedPrecondition ? Status() : status);
+      throw nb::buffer_error(
+          ("views of host blocks are alive: " + std::to_string(num_views_) + "; let them go before shutdown").c_str());
+    }
     const Status status = [&] {
       const nb::gil_scoped_release released;
       return core_->shutdown(seconds(timeout_seconds));
@@ -159,7 +197,13 @@ class Worker {
 
   nb::object host_block(std::uint32_t group, std::uint64_t slot) {
     const std::span<std::byte> bytes = must(core_->host_block(GroupIndex{group}, SlotId{slot}));
-    return nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(bytes.data()), std::ssize(bytes), PyBUF_WRITE));
+    const nb::object exporter =
+        nb::cast(new HostBytes(bytes, nb::find(*this), num_views_), nb::rv_policy::take_ownership);
+    nb::object view = nb::steal(PyMemoryView_FromObject(exporter.ptr()));
+    if (!view.is_valid()) {
+      throw nb::python_error();
+    }
+    return view;
   }
 
   [[nodiscard]] nb::dict metrics() const {
@@ -176,12 +220,17 @@ class Worker {
 
  private:
   std::unique_ptr<WorkerConnector> core_;
+  std::int64_t num_views_ = 0;
 };
+
+// NOLINTNEXTLINE(modernize-avoid-c-arrays): the interpreter's own form
+PyType_Slot host_bytes_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&HostBytes::fill)}, {0, nullptr}};
 
 }  // namespace
 
 void bind_worker(nb::module_& module) {
   module.def("describe_step", &describe_step, "message"_a);
+  nb::class_<HostBytes>(module, "HostBytes", nb::type_slots(host_bytes_slots));
   nb::class_<Worker>(module, "Worker")
       .def(nb::init<const Geometry&, const std::string&, std::uint32_t, std::int64_t, const std::string&>(),
            "geometry"_a, "options"_a, "rank"_a, "num_ranks"_a, "device"_a = "cpu")

@@ -6,6 +6,7 @@ stores nothing (Guard): the engine lives, loads that were promised end as failed
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own nam
 
 _HIT, _RETRY = 1, 2
 _OK = 0
+_WIND_DOWN_SECONDS = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +74,7 @@ class SchedulerSide:
         self._loading: dict[int, str] = {}  # handle -> request id: the engine waits for this load
         self._sent: set[int] = set()  # handles of loads that the ranks know of
         self._ended: dict[str, bool] = {}  # goes into the next message
-        self._reset_after_failure = False
+        self._give_up_at: float | None = None  # set when the connector broke
         self._shut_down = False
         self._ranks: set[int] = set()
 
@@ -167,8 +169,9 @@ class SchedulerSide:
         if self._requests.get(request_id) is tracked:
             del self._requests[request_id]
         try:
-            self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
-            self._translate_events()
+            if not self._shut_down:
+                self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
+                self._translate_events()
         finally:
             self._by_handle.pop(tracked.handle, None)
 
@@ -292,11 +295,10 @@ class SchedulerSide:
             computed = request.num_computed_tokens
             scheduled += (tracked.handle, computed, max(0, min(num_tokens, request.num_tokens - computed)))
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
-        loads = self.core.take_started_loads()
         if step:
             message.step = step
             self._changed = True
-        for handle, job in loads:
+        for handle, job in self.core.take_started_loads():
             message.loads[job] = self._loading[handle]
             self._sent.add(handle)
 
@@ -317,26 +319,33 @@ class SchedulerSide:
         """Loads that ended without a job: no rank knows of them, so each is told to report them."""
         assert self.core is not None
         for handle, status in self.core.take_load_outcomes():
-            request_id = self._loading.pop(handle, None)
-            if request_id is not None:
-                self._ended[request_id] = status == _OK
+            if handle not in self._sent:
+                self._end_at_once(handle, status == _OK)
+
+    def _end_at_once(self, handle: int, good: bool) -> None:
+        request_id = self._loading.pop(handle, None)
+        if request_id is not None:
+            self._ended[request_id] = good
 
     def _wind_down(self) -> None:
         """The connector broke. What was not sent is failed, so that nobody waits; copies in flight end by themselves,
         then the last pins go."""
         assert self.core is not None
-        if not self._reset_after_failure:
-            self._reset_after_failure = True
+        if self._give_up_at is None:
+            self._give_up_at = time.monotonic() + _WIND_DOWN_SECONDS
             with self._guard("reset after a failure"):
                 self.core.reset()
-                self._take_at_once()
-            for handle in [handle for handle in self._loading if handle not in self._sent]:
-                self._ended[self._loading.pop(handle)] = False
+        with self._guard("loads that ended after a failure"):
+            self._take_at_once()
+        for handle in [handle for handle in self._loading if handle not in self._sent]:
+            self._ended[self._loading.pop(handle)] = False
         if not self._loading and not self._shut_down:
-            with self._guard("shutdown after a failure"):
-                if self.core.metrics()["jobs_in_flight"] == 0:
-                    self._shut_down = True
-                    self.core.shutdown()
+            jobs_in_flight = 1
+            with self._guard("metrics after a failure"):
+                jobs_in_flight = self.core.metrics()["jobs_in_flight"]
+            # Stores whose results never come only read: their blocks may go back all the same.
+            if jobs_in_flight == 0 or time.monotonic() > self._give_up_at:
+                self.shutdown()
 
     def results(self, output: Any) -> None:
         """update_connector_output. The core has the last word on a load: it knows of resets and of other ranks."""
@@ -359,6 +368,7 @@ class SchedulerSide:
             ended = set(output.finished_recving or ())
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
                 del self._loading[handle]
+                self._sent.discard(handle)
 
     def _take_results(self, results: list[JobResult], output: Any) -> None:
         """Leaves `results` empty when the core has them."""
@@ -367,8 +377,11 @@ class SchedulerSide:
         results.clear()
         failed = getattr(output, "failed_recving", None) or ()
         for handle, status in self.core.take_load_outcomes():
-            request_id = self._loading.pop(handle, None)
+            if handle not in self._sent:
+                self._end_at_once(handle, status == _OK)
+                continue
             self._sent.discard(handle)
+            request_id = self._loading.pop(handle, None)
             if request_id is None:
                 continue
             if status != _OK:
@@ -395,18 +408,30 @@ class SchedulerSide:
         if tracked is None or self.core is None:
             return
         self._changed = True
+        computed = 0
+        if not self._guard.broken:
+            with self._guard("request_finished_all_groups"):
+                self._sync_hashes(tracked)
+                computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
         with self._guard("request_finished_all_groups"):
-            self._sync_hashes(tracked)
-            computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
             self._forget(tracked, computed if tracked.owns_blocks else 0)
 
     def has_pending_work(self) -> bool:
         if self._ended:
             return True
-        return self.core is not None and (bool(self._loading) if self._guard.broken else self.core.has_pending_work())
+        if self.core is None or self._shut_down:
+            return False
+        if not self._guard.broken:
+            with self._guard("has_pending_push_work"):
+                return bool(self.core.has_pending_work())
+        return True  # until _wind_down is through
 
     def has_pending_block_frees(self) -> bool:
-        return self.core is not None and not self._guard.broken and self.core.holds_alone()
+        if self.core is None or self._shut_down:
+            return False
+        with self._guard("has_pending_block_frees"):
+            return bool(self.core.holds_alone())
+        return False
 
     def reset(self) -> bool:
         if self.core is None:

@@ -9,7 +9,7 @@ from vllm.v1.request import RequestStatus
 
 def with_salt(request_id, tokens, salt, hash_block):
     request = parts.request(request_id, tokens, hash_block=hash_block)
-    salted = parts.Request(
+    return parts.Request(
         request_id=request_id,
         prompt_token_ids=tokens,
         sampling_params=request.sampling_params,
@@ -17,7 +17,6 @@ def with_salt(request_id, tokens, salt, hash_block):
         cache_salt=salt,
         block_hasher=parts.kv_cache_utils.get_request_block_hasher(hash_block, parts.sha256),
     )
-    return salted
 
 
 def run_request(engine, request):
