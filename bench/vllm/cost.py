@@ -131,8 +131,9 @@ class Cell(Direct):
         self.stored += answer.stored
         if answer.output is not None:
             self.times.call("done", self.connector.update_connector_output, answer.output)
-        # A connector may store a step's blocks one step later: the plan that counts is the one that stores.
-        if answer.stored and self.recording:
+        # A connector may store a step's blocks one step later, and a lone state in yet another step: the plan that counts
+        # is the one that stores the step's blocks.
+        if answer.stored >= STEP // 2 and self.recording:
             self.times.rename_last("step", self.recording)
             self.times.rename_last("done", self.recording + " completion")
             self.facts[self.recording] = answer.stored

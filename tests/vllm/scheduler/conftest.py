@@ -61,10 +61,19 @@ def engine_of() -> Iterator[Callable[..., Engine]]:
             engine.check_rest()
 
 
+# Older engines keep no recurrent state for a prompt whose length is a multiple of the unit, on the device neither.
+KEEPS_STATES_OF_ALIGNED_PROMPTS = hasattr(parts.kv_cache_utils, "resolve_cache_hit_alignment_tokens")
+
+
 def tokens_of(seed: int, count: int) -> list[int]:
     """Prompts of different seeds share no block."""
     source = random.Random(seed)
     return [source.randrange(100, 500) for _ in range(count)]
+
+
+@pytest.fixture
+def keeps_aligned() -> bool:
+    return KEEPS_STATES_OF_ALIGNED_PROMPTS
 
 
 @pytest.fixture

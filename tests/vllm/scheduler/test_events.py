@@ -28,7 +28,7 @@ def listen(engine):
 def test_a_stored_block_describes_itself(engine_of, tokens, shape):
     engine = engine_of(shape, events=True)
     heard = listen(engine)
-    a = tokens(1, 320)
+    a = tokens(1, 330)
     engine.run("a", a)
     engine.step()
     stored = heard.of_host("BlockStored")
@@ -38,7 +38,7 @@ def test_a_stored_block_describes_itself(engine_of, tokens, shape):
     for event in stored:
         assert len(event.block_hashes) == 1
         assert event.token_ids and len(event.token_ids) == event.block_size
-        begin = next(at for at in range(320) if a[at : at + event.block_size] == event.token_ids)
+        begin = next(at for at in range(330) if a[at : at + event.block_size] == event.token_ids)
         assert begin % event.block_size == 0
         assert (event.parent_block_hash is None) == (begin == 0)
 

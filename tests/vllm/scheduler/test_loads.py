@@ -12,7 +12,7 @@ def is_load(job, rank):
     return job.direction != "store"
 
 
-def stored(engine, tokens, count=320, seed=1):
+def stored(engine, tokens, count=330, seed=1):
     """A prompt that only the host has."""
     a = tokens(seed, count)
     engine.run(f"first{seed}", a)
@@ -64,7 +64,7 @@ def test_a_load_ends_when_the_last_rank_has_ended(engine_of, tokens):
         assert engine.scheduler.requests["b"].status == RequestStatus.WAITING_FOR_REMOTE_KVS
     engine.ranks.hold = never
     engine.run_until_idle()
-    assert engine.hits["b"] == (0, 304)
+    assert engine.hits["b"] == (0, 320)
 
 
 def test_a_failure_on_one_rank_surfaces_with_the_last_and_the_retry_is_not_offered_the_rows(engine_of, tokens):
@@ -95,7 +95,7 @@ def test_after_a_failed_load_the_prompt_is_computed_and_stored_again(engine_of, 
     engine.ranks.fail = never
     engine.forget_device()
     device, host = engine.run("c", a)
-    assert device == 0 and host == 319 // engine.hash_block * engine.hash_block
+    assert device == 0 and host == 329 // engine.hash_block * engine.hash_block
 
 
 def test_with_policy_fail_the_request_ends_in_error_and_the_next_one_is_served(engine_of, tokens):
@@ -106,7 +106,7 @@ def test_with_policy_fail_the_request_ends_in_error_and_the_next_one_is_served(e
     engine.run_until_idle()
     assert str(engine.outputs["b"].finish_reason) == "error"
     engine.ranks.fail = never
-    assert engine.run("c", a[:160])[0] == 0
+    assert engine.run("c", a[:161])[0] == 0
 
 
 def test_what_was_found_stays_until_it_is_allocated(engine_of, tokens):
@@ -114,13 +114,13 @@ def test_what_was_found_stays_until_it_is_allocated(engine_of, tokens):
     engine = engine_of("full", host_blocks=40)
     a = stored(engine, tokens)
     request = parts.request("b", a, hash_block=engine.hash_block)
-    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 320
     for seed in range(10, 16):
-        engine.run(f"x{seed}", tokens(seed, 320))
-    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+        engine.run(f"x{seed}", tokens(seed, 330))
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 320
     engine.scheduler.add_request(request)
     engine.run_until_idle()
-    assert engine.hits["b"][0] + engine.hits["b"][1] == 304
+    assert engine.hits["b"][0] + engine.hits["b"][1] == 320
 
 
 def test_a_lookup_that_is_never_allocated_gives_its_rows_back(engine_of, tokens):
@@ -128,7 +128,7 @@ def test_a_lookup_that_is_never_allocated_gives_its_rows_back(engine_of, tokens)
     a = stored(engine, tokens)
     request = parts.request("b", a, hash_block=engine.hash_block)
     engine.connector.on_new_request(request)
-    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 320
     request.status = RequestStatus.FINISHED_ABORTED
     engine.connector.request_finished_all_groups(request, ([],))
     assert engine.metrics["pinned_slots"] == 0
@@ -140,5 +140,5 @@ def test_two_requests_load_the_same_prompt_at_once(engine_of, tokens):
     engine.add("b", a)
     engine.add("c", a)
     engine.run_until_idle()
-    assert engine.hits["b"] == (0, 304)
-    assert sum(engine.hits["c"]) == 304
+    assert engine.hits["b"] == (0, 320)
+    assert sum(engine.hits["c"]) == 320

@@ -88,7 +88,7 @@ def test_a_hand_off_of_a_request_that_is_gone_is_dropped(engine_of, tokens, gone
         return build(output)
 
     engine.connector.build_connector_meta = late
-    engine.add("a", tokens(1, 320), 3)
+    engine.add("a", tokens(1, 330), 3)
     for _ in range(2):
         engine.step()
     assert dropped
