@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from hostkv import _core
-from hostkv.vllm import layout as layouts
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheTensor, MambaSpec, create_kv_cache_views
 from vllm.v1.kv_cache_layout import KVCacheLayout
+
+from hostkv import _core
+from hostkv.vllm import layout as layouts
 
 pytestmark = pytest.mark.all_versions
 
@@ -22,7 +23,7 @@ STATE = MambaSpec(
     block_size=8, shapes=((7,), (3, 5)), dtypes=(torch.float32, torch.bfloat16), page_size_padded=PAGE,
     mamba_cache_mode="align",
 )  # fmt: skip
-LAYOUTS = [layout for layout in KVCacheLayout]
+LAYOUTS = list(KVCacheLayout)
 
 
 def placement(layout: KVCacheLayout, names: list[str], offset: int = 0) -> KVCacheTensor:
@@ -59,9 +60,7 @@ def bytes_of_block(described: layouts.Layout, raw: torch.Tensor, group: int, blo
 
 @pytest.mark.parametrize("distance", [0, 4096])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-def test_the_ranges_of_a_block_are_its_bytes_in_every_layer_and_no_others(
-    layout: KVCacheLayout, distance: int
-) -> None:
+def test_the_ranges_of_a_block_are_its_bytes_in_every_layer_and_no_others(layout: KVCacheLayout, distance: int) -> None:
     config, views, raw = cache(layout, distance)
     described = layouts.describe(config, geometry("full"), views)
     assert sum(size for _, _, _, size in described.groups[0]) == PAGE * LAYERS

@@ -131,7 +131,7 @@ def test_rows_promised_to_a_waiting_request_stay(
     engine = engines.get(
         EngineConfig.of(folder, {"cpu_bytes_to_use": 2 << 20}, num_gpu_blocks_override=28, max_model_len=512)
     )
-    prompts = [cases.random_tokens(f"promised {i % 5}", 250) for i in range(15)]
+    prompts = [cases.random_tokens(f"promised {i % 9}", 250) for i in range(18)]
     answers = engine.ask(*prompts, params=sampling(40))
     for one, other in zip(oracle.answers(folder, prompts, tokens=40), answers, strict=True):
         assert_same(one, other, 1e-5)
@@ -175,6 +175,8 @@ def test_events_tell_groups_medium_and_tokens(engines: Engines, checkpoints: Pat
     assert {event.medium for event in stored} == {"CPU"}
     assert {event.group_idx for event in stored} == {0, 1}
     attention = [event for event in stored if event.kv_cache_spec_kind == "full_attention"]
-    tokens = [token for event in attention for token in event.token_ids]
-    assert tokens[:288] == cases.PROMPT[:288]
+    blocks = [cases.PROMPT[first : first + 32] for first in range(0, 288, 32)]
+    assert [event.token_ids for event in attention[:9]] == blocks, "a block's parent comes before it"
+    assert attention[0].parent_block_hash is None
+    assert [event.parent_block_hash for event in attention[1:9]] == [event.block_hashes[0] for event in attention[:8]]
     assert any(isinstance(event, AllBlocksCleared) for event in told)

@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 from support import cases
-from support.compare import BATCH_TOLERANCE, Answer, assert_same
+from support.compare import BATCH_TOLERANCE, assert_right, assert_same
 from support.engine import Engine, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
-
-
-def assert_right(engine: Engine, expected: Answer, answer: Answer, tolerance: float = 0.0) -> None:
-    """A recurrence in bfloat16 depends on where chunks end, which a hit moves, and on the batch: then the engine
-    without a connector differs from itself as well, and only the length is checked."""
-    if Geometry.of(engine).has_state and "float32" not in str(engine.core.vllm_config.model_config.dtype):
-        assert len(answer.tokens) == len(expected.tokens)
-    else:
-        assert_same(expected, answer, tolerance)
 
 
 @pytest.mark.all_versions

@@ -24,10 +24,23 @@ _POOL = "vllm.v1.core.block_pool"
 
 # Every name of vLLM that HostKV uses: (module, object, attributes or parameters that it must have).
 USED_NAMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (_BASE, "KVConnectorBase_V1", ("bind_kv_cache_manager", "get_transfer_results", "has_pending_block_frees",
-                                   "has_pending_push_work", "register_finished_partial_tail", "build_connector_meta",
-                                   "build_connector_worker_meta", "get_handshake_metadata", "take_events",
-                                   "set_xfer_handshake_metadata_pp_aware", "update_connector_output")),
+    (
+        _BASE,
+        "KVConnectorBase_V1",
+        (
+            "bind_kv_cache_manager",
+            "get_transfer_results",
+            "has_pending_block_frees",
+            "has_pending_push_work",
+            "register_finished_partial_tail",
+            "build_connector_meta",
+            "build_connector_worker_meta",
+            "get_handshake_metadata",
+            "take_events",
+            "set_xfer_handshake_metadata_pp_aware",
+            "update_connector_output",
+        ),
+    ),
     (_BASE, "SupportsHMA", ("request_finished_all_groups",)),
     (_BASE, "KVConnectorTransferResults", ("finished_sending", "finished_recving", "failed_recving")),
     (_BASE, "KVConnectorHandshakeMetadata", ()),
@@ -39,8 +52,11 @@ USED_NAMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("vllm.distributed.kv_transfer.kv_connector.factory", "KVConnectorFactory", ("register_connector",)),
     (_UTILS, "resolve_kv_cache_block_sizes", ()),
     (_UTILS, "make_block_hash_with_group_id", ()),
-    (_UTILS, "KVCacheBlock", ("block_id", "ref_cnt", "_block_hash", "_block_hash_num_tokens", "next_free_block",
-                              "is_null")),
+    (
+        _UTILS,
+        "KVCacheBlock",
+        ("block_id", "ref_cnt", "_block_hash", "_block_hash_num_tokens", "next_free_block", "is_null"),
+    ),
     (_UTILS, "FreeKVCacheBlockQueue", ("prepend_n",)),
     (_POOL, "BlockPool", ("touch", "free_blocks", "get_new_blocks", "get_num_free_blocks")),
     (_POOL, "BlockHashToBlockMap", ("get_one_block",)),
@@ -48,9 +64,19 @@ USED_NAMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (_SPECS, "KVCacheConfig", ("num_blocks", "kv_cache_tensors", "kv_cache_groups")),
     (_SPECS, "KVCacheTensor", ("size", "layers", "layer_stride", "block_stride", "offset")),
     (_SPECS, "KVCacheGroupSpec", ("layer_names", "kv_cache_spec", "is_eagle_group", "enable_kv_transfer")),
-    *((_SPECS, name, ()) for name in ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec",
-                                      "ChunkedLocalAttentionSpec", "MambaSpec", "UniformTypeKVCacheSpecs",
-                                      "CrossAttentionSpec", "EncoderOnlyAttentionSpec")),
+    *(
+        (_SPECS, name, ())
+        for name in (
+            "FullAttentionSpec",
+            "MLAAttentionSpec",
+            "SlidingWindowSpec",
+            "ChunkedLocalAttentionSpec",
+            "MambaSpec",
+            "UniformTypeKVCacheSpecs",
+            "CrossAttentionSpec",
+            "EncoderOnlyAttentionSpec",
+        )
+    ),
     ("vllm.v1.core.sched.output", "KVConnectorBlockState", ("boundary_state_offloads",)),
 )
 
@@ -82,9 +108,8 @@ def version_problem(version: str) -> str | None:
         return None
     missing = missing_names()
     if missing:
-        return (
-            f"vLLM {version} is newer than the last one HostKV was tested with (0.33) and lacks {missing[0]}"
-            + (f" and {len(missing) - 1} other names" if len(missing) > 1 else "")
+        return f"vLLM {version} is newer than the last one HostKV was tested with (0.33) and lacks {missing[0]}" + (
+            f" and {len(missing) - 1} other names" if len(missing) > 1 else ""
         )
     return None
 

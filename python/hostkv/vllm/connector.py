@@ -83,9 +83,7 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
     def on_new_request(self, request: Any, **kw: Any) -> None:
         self._scheduler.on_new_request(request)
 
-    def get_num_new_matched_tokens(
-        self, request: Any, num_computed_tokens: int, **kw: Any
-    ) -> tuple[int | None, bool]:
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int, **kw: Any) -> tuple[int | None, bool]:
         return self._scheduler.match(request, num_computed_tokens)
 
     def get_loaded_kv_cache_group_ids(self, request: Any, **kw: Any) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ class EventTranslator:
         self._groups = tuple(groups)
         self._hash_block_size = hash_block_size
         self._find_request = find_request
-        self._planned: dict[_Key, BlockStored] = {}
+        self._planned: dict[_Key, tuple[int, BlockStored]] = {}  # boundary in tokens, event
 
     @property
     def num_planned(self) -> int:
@@ -83,21 +83,28 @@ class EventTranslator:
     def translate(self, events: Iterable[CacheEvent]) -> list[KVCacheEvent]:
         """The KV events to publish for these events of the core."""
         told: list[KVCacheEvent] = []
+        stored: list[tuple[int, BlockStored]] = []  # neighbours of one kind
         for kind, group, block_hash, boundary_tokens, request in events:
-            match KINDS[kind] if isinstance(kind, int) else kind:
+            name = KINDS[kind] if isinstance(kind, int) else kind
+            if name in ("removed", "cleared"):
+                told += _parents_first(stored)
+                stored = []
+            match name:
                 case "planned":
-                    self._planned[group, block_hash] = self._describe(group, block_hash, boundary_tokens, request)
+                    event = self._describe(group, block_hash, boundary_tokens, request)
+                    self._planned[group, block_hash] = boundary_tokens, event
                 case "dropped":
                     self._planned.pop((group, block_hash), None)
                 case "stored":
                     known = self._planned.pop((group, block_hash), None)
-                    told.append(known or self._stored(group, block_hash))
+                    stored.append(known or (boundary_tokens, self._stored(group, block_hash)))
                 case "removed":
                     told.append(_removed(group, block_hash))
                 case "cleared":
                     told.append(AllBlocksCleared())
                 case unknown:
                     raise ValueError(f"cache event of kind {unknown!r}; known: {', '.join(KINDS)}")
+        told += _parents_first(stored)
         return told
 
     def _describe(self, group: int, block_hash: bytes, boundary_tokens: int, request_key: Any) -> BlockStored:
@@ -149,6 +156,11 @@ class EventTranslator:
                 locality=LOCALITY,
             ),
         )
+
+
+def _parents_first(stored: list[tuple[int, BlockStored]]) -> list[BlockStored]:
+    """The core publishes a chain's end before its head; a router's tree needs a block's parent before the block."""
+    return [event for _, event in sorted(stored, key=lambda entry: entry[0])]
 
 
 def _removed(group: int, block_hash: bytes) -> BlockRemoved:

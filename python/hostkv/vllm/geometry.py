@@ -83,8 +83,7 @@ def _group(group: Any, index: int, parallel: Any) -> dict[str, Any]:
         eagle=bool(group.is_eagle_group),
         cacheable=bool(spec.prefix_cacheable) and described["kind"] != "ring",
         transferable=bool(group.enable_kv_transfer),
-        sharded=parallel.decode_context_parallel_size > 1
-        and compat.is_dcp_sharded(spec, (specs.FullAttentionSpec,)),
+        sharded=parallel.decode_context_parallel_size > 1 and compat.is_dcp_sharded(spec, (specs.FullAttentionSpec,)),
         tokens_per_entry=tokens_per_entry if isinstance(tokens_per_entry, int) and tokens_per_entry > 0 else 1,
     )
     return described

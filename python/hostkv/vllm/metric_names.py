@@ -61,7 +61,11 @@ _HAND_OFFS = _family(
 
 COUNTERS: tuple[Metric, ...] = (
     Metric("lookups_total", "Prefix lookups that searched.", ("lookups",)),
-    Metric("delayed_lookups_total", "Lookups that must be asked again: loads fill the device already.", ("delayed_lookups",)),
+    Metric(
+        "delayed_lookups_total",
+        "Lookups that must be asked again: loads fill the device already.",
+        ("delayed_lookups",),
+    ),
     Metric("queried_tokens_total", "Tokens asked for that the device had not computed.", ("queried_tokens",)),
     Metric("hit_tokens_total", "Tokens served by HostKV: their load was planned.", ("hit_tokens",)),
     Metric("planned_store_blocks_total", "Blocks whose store was planned.", ("planned_store_blocks",)),

@@ -46,7 +46,9 @@ class Tracked:
 class SchedulerSide:
     """See the module. `core` is None until the cache manager is bound."""
 
-    def __init__(self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str) -> None:
+    def __init__(
+        self, vllm_config: Any, kv_cache_config: Any, resolved: options.ResolvedOptions, pool_key: str
+    ) -> None:
         self._vllm_config = vllm_config
         self._kv_cache_config = kv_cache_config
         self._options = resolved
@@ -218,9 +220,7 @@ class SchedulerSide:
             self._sync_hashes(tracked)
             tracked.local_tokens = num_local_tokens
             tracked.owns_blocks = False
-            kind, tokens, shared_prefix = self.core.match_prefix(
-                tracked.handle, request.num_tokens, num_local_tokens
-            )
+            kind, tokens, shared_prefix = self.core.match_prefix(tracked.handle, request.num_tokens, num_local_tokens)
             if shared_prefix > (getattr(request, "shared_prefix_boundary", None) or 0):
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
@@ -245,9 +245,7 @@ class SchedulerSide:
                 tracked = self._track(request)
                 self._sync_hashes(tracked)
                 try:
-                    self.core.on_blocks_allocated(
-                        tracked.handle, tables, tracked.local_tokens, num_external_tokens
-                    )
+                    self.core.on_blocks_allocated(tracked.handle, tables, tracked.local_tokens, num_external_tokens)
                 except ValueError:
                     self.core.cancel_match(tracked.handle)
                     raise
@@ -302,6 +300,7 @@ class SchedulerSide:
             self._changed = True
         for handle, job in self.core.take_started_loads():
             message.loads[job] = self._loading[handle]
+            message.epoch = self.core.epoch()
             self._sent.add(handle)
 
     def _hand_offs(self, output: Any) -> list[tuple[int, int, int, int]]:
@@ -356,21 +355,29 @@ class SchedulerSide:
         if not isinstance(report, RankReport) or self.core is None:
             return
         self._changed = True
+        untaken = list(report.results)
         with self._guard("update_connector_output"):
             if report.capacities:
                 self.take_capacities(report.capacities)
-            if report.results:
-                self._take_results(report.results, output)
+            if untaken:
+                self._take_results(untaken, output)
             self._translate_events()
+        if report.broken:
+            self._guard.trip(report.broken)
         if self._guard.broken:
+            for result in untaken:  # one by one: without them, pins would never go
+                with self._guard("update_connector_output"):
+                    self.core.on_worker_results([result])
             ended = set(output.finished_recving or ())
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
                 del self._loading[handle]
                 self._sent.discard(handle)
 
     def _take_results(self, results: list[JobResult], output: Any) -> None:
+        """Leaves `results` empty when the core has them."""
         assert self.core is not None
         self.core.on_worker_results(results)
+        results.clear()
         failed = getattr(output, "failed_recving", None) or ()
         for handle, status in self.core.take_load_outcomes():
             if handle not in self._sent:

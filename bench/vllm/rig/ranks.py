@@ -1,0 +1,86 @@
+"""HostKV's ranks as the scheduler sees them: jobs that end, stay in flight or fail, as a test decides. Copies nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import rig  # noqa: F401  (the environment, before vllm)
+from vllm.v1.outputs import KVConnectorOutput
+
+OK, FAILED = 0, 7
+
+
+@dataclass
+class Job:
+    """One job of a step. blocks: (group, device block, host slot). request: of loads."""
+
+    epoch: int
+    id: int
+    direction: str
+    blocks: list[tuple[int, int, int]]
+    request: str | None
+    waiting: set[int] = field(default_factory=set)  # ranks that have not answered
+
+
+def never(job: Job, rank: int) -> bool:
+    return False
+
+
+class Ranks:
+    """hold: which jobs a rank still works on; fail: which of those that end have failed. Both may change at any time."""
+
+    def __init__(self, num_ranks: int = 1) -> None:
+        self.num_ranks = num_ranks
+        self.hold: Callable[[Job, int], bool] = never
+        self.fail: Callable[[Job, int], bool] = never
+        self.seen: list[Job] = []
+        self._open: list[Job] = []
+
+    @property
+    def stored(self) -> int:
+        return sum(len(job.blocks) for job in self.seen if job.direction == "store")
+
+    @property
+    def loaded(self) -> int:
+        return sum(len(job.blocks) for job in self.seen if job.direction != "store")
+
+    def take(self, message: Any) -> list[KVConnectorOutput | None]:
+        """One step of every rank."""
+        from hostkv import _core
+
+        if message.step is not None:
+            described = _core.describe_step(message.step)
+            for job in described["jobs"]:
+                found = Job(described["epoch"], job["id"], job["direction"], job["blocks"], message.loads.get(job["id"]))
+                found.waiting = set(range(self.num_ranks))
+                self.seen.append(found)
+                self._open.append(found)
+        outputs = [self._answer(rank, message.ended) for rank in range(self.num_ranks)]
+        self._open = [job for job in self._open if job.waiting]
+        return outputs
+
+    def _answer(self, rank: int, ended: dict[str, bool]) -> KVConnectorOutput | None:
+        from hostkv.vllm.messages import RankReport
+
+        finished = set(ended)
+        failed = {request for request, good in ended.items() if not good}
+        results = []
+        for job in self._open:
+            if rank not in job.waiting or self.hold(job, rank):
+                continue
+            job.waiting.discard(rank)
+            bad = self.fail(job, rank)
+            rows = [(group, block) for group, block, _ in job.blocks] if bad else []
+            results.append((job.epoch, job.id, rank, FAILED if bad else OK, rows))
+            if job.request is not None:
+                finished.add(job.request)
+                if bad:
+                    failed.add(job.request)
+        if not finished and not results:
+            return None
+        output = KVConnectorOutput(finished_recving=finished or None)
+        output.failed_recving = failed
+        output.kv_connector_worker_meta = RankReport(results) if results else None
+        return output

@@ -1,0 +1,144 @@
+"""Loads in flight: aborts, failures, several ranks, and hosts that change between lookup and allocation."""
+
+from __future__ import annotations
+
+import pytest
+from rig import parts
+from rig.ranks import never
+from vllm.v1.request import RequestStatus
+
+
+def is_load(job, rank):
+    return job.direction != "store"
+
+
+def stored(engine, tokens, count=320, seed=1):
+    """A prompt that only the host has."""
+    a = tokens(seed, count)
+    engine.run(f"first{seed}", a)
+    engine.forget_device()
+    return a
+
+
+@pytest.mark.parametrize("shape", ["full", "full+window", "full+mamba"])
+def test_an_abort_while_loading_keeps_the_engine_stepping_until_the_copy_has_ended(engine_of, tokens, shape):
+    engine = engine_of(shape)
+    a = stored(engine, tokens)
+    assert not engine.connector.has_pending_push_work()
+    engine.ranks.hold = is_load
+    engine.add("b", a)
+    engine.step()
+    assert engine.scheduler.requests["b"].status == RequestStatus.WAITING_FOR_REMOTE_KVS
+    engine.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
+    for _ in range(3):
+        assert engine.connector.has_pending_push_work()
+        assert engine.scheduler.has_requests()
+        assert engine.num_free < engine.free_at_start
+        engine.step()
+    engine.ranks.hold = never
+    engine.step()
+    assert not engine.connector.has_pending_push_work()
+    assert not engine.scheduler.has_requests()
+    assert engine.num_free == engine.free_at_start
+
+
+@pytest.mark.parametrize("shape", ["full", "full+mamba"])
+def test_an_abort_before_the_load_was_sent_frees_everything(engine_of, tokens, shape):
+    engine = engine_of(shape)
+    a = stored(engine, tokens)
+    request = parts.request("b", a, hash_block=engine.hash_block)
+    engine.scheduler.add_request(request)
+    tokens_found, is_async = engine.connector.get_num_new_matched_tokens(request, 0)
+    assert tokens_found > 0 and is_async
+    engine.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
+    engine.run_until_idle()
+
+
+def test_a_load_ends_when_the_last_rank_has_ended(engine_of, tokens):
+    engine = engine_of("full", num_ranks=2)
+    a = stored(engine, tokens)
+    engine.ranks.hold = lambda job, rank: job.direction != "store" and rank == 1
+    engine.add("b", a)
+    for _ in range(3):
+        engine.step()
+        assert engine.scheduler.requests["b"].status == RequestStatus.WAITING_FOR_REMOTE_KVS
+    engine.ranks.hold = never
+    engine.run_until_idle()
+    assert engine.hits["b"] == (0, 304)
+
+
+def test_a_failure_on_one_rank_surfaces_with_the_last_and_the_retry_is_not_offered_the_rows(engine_of, tokens):
+    engine = engine_of("full", num_ranks=2)
+    a = stored(engine, tokens)
+    engine.ranks.hold = lambda job, rank: job.direction != "store" and rank == 1
+    engine.ranks.fail = lambda job, rank: job.direction != "store" and rank == 0
+    engine.add("b", a)
+    for _ in range(3):
+        engine.step()
+        assert engine.scheduler.requests["b"].status == RequestStatus.WAITING_FOR_REMOTE_KVS
+    engine.ranks.hold = never
+    engine.run_until_idle()
+    loads = [job for job in engine.ranks.seen if job.direction != "store"]
+    assert len(loads) == 1
+    assert engine.metrics["failed_load_blocks"] > 0
+    assert engine.outputs["b"].finish_reason is not None
+    assert str(engine.outputs["b"].finish_reason) != "error"
+
+
+@pytest.mark.parametrize("shape", ["full", "full+window", "full+mamba", "full+mamba, fine"])
+def test_after_a_failed_load_the_prompt_is_computed_and_stored_again(engine_of, tokens, shape):
+    engine = engine_of(shape)
+    a = stored(engine, tokens)
+    engine.ranks.fail = is_load
+    engine.run("b", a)
+    assert [job.request for job in engine.ranks.seen if job.direction != "store"] == ["b"]
+    engine.ranks.fail = never
+    engine.forget_device()
+    device, host = engine.run("c", a)
+    assert device == 0 and host == 319 // engine.hash_block * engine.hash_block
+
+
+def test_with_policy_fail_the_request_ends_in_error_and_the_next_one_is_served(engine_of, tokens):
+    engine = engine_of("full", load_failure_policy="fail")
+    a = stored(engine, tokens)
+    engine.ranks.fail = is_load
+    engine.add("b", a)
+    engine.run_until_idle()
+    assert str(engine.outputs["b"].finish_reason) == "error"
+    engine.ranks.fail = never
+    assert engine.run("c", a[:160])[0] == 0
+
+
+def test_what_was_found_stays_until_it_is_allocated(engine_of, tokens):
+    """Other requests fill the host between lookup and allocation: what was promised is pinned."""
+    engine = engine_of("full", host_blocks=40)
+    a = stored(engine, tokens)
+    request = parts.request("b", a, hash_block=engine.hash_block)
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+    for seed in range(10, 16):
+        engine.run(f"x{seed}", tokens(seed, 320))
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+    engine.scheduler.add_request(request)
+    engine.run_until_idle()
+    assert engine.hits["b"][0] + engine.hits["b"][1] == 304
+
+
+def test_a_lookup_that_is_never_allocated_gives_its_rows_back(engine_of, tokens):
+    engine = engine_of("full", host_blocks=40)
+    a = stored(engine, tokens)
+    request = parts.request("b", a, hash_block=engine.hash_block)
+    engine.connector.on_new_request(request)
+    assert engine.connector.get_num_new_matched_tokens(request, 0)[0] == 304
+    request.status = RequestStatus.FINISHED_ABORTED
+    engine.connector.request_finished_all_groups(request, ([],))
+    assert engine.metrics["pinned_slots"] == 0
+
+
+def test_two_requests_load_the_same_prompt_at_once(engine_of, tokens):
+    engine = engine_of("full")
+    a = stored(engine, tokens)
+    engine.add("b", a)
+    engine.add("c", a)
+    engine.run_until_idle()
+    assert engine.hits["b"] == (0, 304)
+    assert sum(engine.hits["c"]) == 304
