@@ -83,7 +83,9 @@ class Run:
         return failed
 
     def add(self) -> None:
-        prompt = list(self.numbers.choice(self.prompts)[: self.numbers.choice((1, 16, 17, 64, 100, 160, 255, 320, 400))])
+        prompt = list(
+            self.numbers.choice(self.prompts)[: self.numbers.choice((1, 16, 17, 64, 100, 160, 255, 320, 400))]
+        )
         if self.numbers.random() < 0.3:
             prompt += [self.numbers.randrange(100, 500) for _ in range(self.numbers.randrange(1, 60))]
         self.count += 1
