@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+
 from hostkv.vllm.messages import RankReport, StepMessage
 from hostkv.vllm.worker_side import WorkerSide
 
