@@ -33,9 +33,9 @@ void touch_pages(std::byte* begin, std::byte* end) {
 }
 
 Status too_big(std::int64_t size_bytes, const std::string& why) {
-  return {StatusCode::kResourceExhausted, "a host pool of " + std::to_string(size_bytes) +
-                                              " bytes was asked for; this process may have " +
-                                              std::to_string(memory_limit_bytes()) + " bytes" + why};
+  return {StatusCode::kResourceExhausted,
+          "a host pool of " + std::to_string(size_bytes) + " bytes was asked for; this process may have " +
+              std::to_string(memory_limit_bytes()) + " bytes" + why + " (lower cpu_bytes_to_use)"};
 }
 
 }  // namespace

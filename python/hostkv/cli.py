@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = arguments[0] if arguments else ""
     if command == "doctor":
         return run_doctor(arguments[1:])
+    if not command:
+        return fail(f"a command is needed: {', '.join(TOOL_COMMANDS)}, doctor")
     if command in ("--help", "-h"):
         return show_help()
     if meant_doctor(command):

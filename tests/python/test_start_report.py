@@ -136,4 +136,7 @@ def test_hooks_that_were_called_in_time_are_not_named():
 def test_lines_are_logged_at_their_level(log):
     logger = logging.getLogger("vllm.hostkv.test")
     start_report.log_lines(logger, [(logging.INFO, "50% of a"), (logging.WARNING, "b")])
-    assert [(record.levelname, record.getMessage()) for record in log] == [("INFO", "50% of a"), ("WARNING", "b")]
+    assert [(record.levelname, record.getMessage()) for record in log] == [
+        ("INFO", "HostKV: 50% of a"),
+        ("WARNING", "HostKV: b"),
+    ]

@@ -38,7 +38,10 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
         start_report.check_platform(current_platform)
         super().__init__(vllm_config, role, kv_cache_config)
         extra = dict(self._kv_transfer_config.kv_connector_extra_config or {})
-        resolved = options.resolve(extra, vllm_config.parallel_config.world_size)
+        try:
+            resolved = options.resolve(extra, vllm_config.parallel_config.world_size)
+        except ValueError as error:
+            raise ValueError(f"HostKV: kv_connector_extra_config: {error}") from None
         if role == KVConnectorRole.SCHEDULER:
             resolved.log()
         pool_key = hashlib.sha256(resolved.core_json.encode()).hexdigest()

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import hostkv
-from hostkv.vllm import compat, doctor_host, doctor_model, options, start_report
+from hostkv.vllm import compat, doctor_flag, doctor_host, doctor_model, options, start_report
 from hostkv.vllm.doctor_host import FAIL, OK, WARN, Check
 
 SCHEMA_VERSION = 1
@@ -95,11 +95,11 @@ def examine(arguments: argparse.Namespace, transfer: dict[str, Any]) -> tuple[li
     config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
     resolved = options.resolve(transfer.get("kv_connector_extra_config"), ranks)
     config |= {"options": resolved.values, "bytes_per_rank": resolved.bytes_per_rank}
-    checks += transfer_checks(transfer, resolved)
+    checks += transfer_checks(transfer if arguments.kv_transfer_config else {}, resolved)
     if geometry is not None:
         checks.append(geometry_check("geometry", geometry))
     if arguments.model and vllm_works:
-        checks.append(model_check(arguments))
+        checks += model_checks(arguments, resolved)
     checks += doctor_host.host_checks(resolved.bytes_per_rank * ranks)
     return checks, config
 
@@ -163,12 +163,13 @@ def transfer_checks(transfer: dict[str, Any], resolved: Any) -> list[Check]:
     """The JSON of --kv-transfer-config: what its options became and what would be warned about at start."""
     checks = [Check("options", OK, note) for note in resolved.notes]
     checks += [Check("options", WARN, warning) for warning in resolved.warnings]
+    checks += [Check("flag", FAIL, problem) for problem in doctor_flag.problems(transfer)] if transfer else []
     if transfer:
         config = SimpleNamespace(
             cache_config=SimpleNamespace(enable_prefix_caching=True),
             kv_transfer_config=SimpleNamespace(
                 kv_load_failure_policy=transfer.get("kv_load_failure_policy", "fail"),
-                kv_role=transfer.get("kv_role"),
+                kv_role=transfer.get("kv_role") if transfer.get("kv_role") in doctor_flag.ROLES else "kv_both",
             ),
         )
         checks += [Check("options", WARN, text) for _, text in start_report.config_warnings(config)]
@@ -176,8 +177,8 @@ def transfer_checks(transfer: dict[str, Any], resolved: Any) -> list[Check]:
     return [*checks, Check("options", OK, text, {"values": resolved.values})]
 
 
-def model_check(arguments: argparse.Namespace) -> Check:
-    """Groups and boundaries of --model, from vLLM itself."""
+def model_checks(arguments: argparse.Namespace, resolved: Any) -> list[Check]:
+    """Groups and boundaries of --model, from vLLM itself, and whether the pool can hold one boundary of it."""
     engine_args = {
         "block_size": arguments.block_size,
         "tensor_parallel_size": arguments.tp,
@@ -190,6 +191,7 @@ def model_check(arguments: argparse.Namespace) -> Check:
     }
     asked = {
         "model": str(arguments.model),
+        "options": resolved.core_json,
         "engine_args": {name: value for name, value in engine_args.items() if value is not None},
     }
     child = subprocess.run(
@@ -206,8 +208,9 @@ def model_check(arguments: argparse.Namespace) -> Check:
         cause = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
         facts = {"error": f"exit {child.returncode}: {cause}"}
     if "error" in facts:
-        return Check("model", FAIL, f"vLLM builds no cache for {arguments.model}: {facts['error']}", facts)
-    return geometry_check("model", facts)
+        return [Check("model", FAIL, f"vLLM builds no cache for {arguments.model}: {facts['error']}", facts)]
+    problem = facts.get("pool_problem")
+    return [geometry_check("model", facts), *([Check("pool", FAIL, problem)] if problem else [])]
 
 
 def geometry_check(name: str, facts: dict[str, Any]) -> Check:
@@ -243,9 +246,7 @@ def _transfer_config(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--kv-transfer-config is no JSON: {error}") from None
     if not isinstance(transfer, dict):
         raise ValueError(f"--kv-transfer-config is {transfer!r}; a JSON object is needed")
-    name = transfer.get("kv_connector", "HostKVConnector")
-    if name != "HostKVConnector":
-        raise ValueError(f'--kv-transfer-config: kv_connector is {name!r}; "HostKVConnector" is ours')
+    transfer = doctor_flag.our_part(transfer)
     if arguments.cpu_bytes_to_use is not None:
         extra = dict(transfer.get("kv_connector_extra_config") or {})
         transfer = transfer | {"kv_connector_extra_config": extra | {"cpu_bytes_to_use": arguments.cpu_bytes_to_use}}

@@ -23,7 +23,7 @@ from typing import Any
 _PRETENDED_BYTES = 1 << 44
 
 
-def describe(model: str, engine_args: dict[str, Any]) -> dict[str, Any]:
+def describe(model: str, engine_args: dict[str, Any], options: str = "{}") -> dict[str, Any]:
     """Groups and boundaries for a model folder and vLLM engine arguments."""
     from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
@@ -33,7 +33,8 @@ def describe(model: str, engine_args: dict[str, Any]) -> dict[str, Any]:
     ).create_engine_config()
     with set_current_vllm_config(config):
         _build_on_meta(config)
-        return _facts(_kv_cache_config(config), config)
+        cache = _kv_cache_config(config)
+        return _facts(cache, config) | {"pool_problem": _pool_problem(cache, config, options)}
 
 
 def _build_on_meta(config: Any) -> Any:
@@ -81,6 +82,35 @@ def _kv_cache_config(config: Any) -> Any:
     )
     core = SimpleNamespace(model_executor=executor, collective_rpc=lambda *args, **kw: None)
     return EngineCore._initialize_kv_caches(core, config)
+
+
+def _pool_problem(cache: Any, config: Any, options: str) -> str | None:
+    """Why a worker of this cache would refuse its host pool; no byte of device or pool is touched."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    from hostkv import _core
+    from hostkv.vllm import geometry
+
+    resolved = geometry.resolve(cache, config)
+    stride_of = {name: tensor.block_stride for tensor in cache.kv_cache_tensors for name in tensor.layers}
+    groups: list[list[tuple[int, int, int, int]]] = []
+    for index, group in enumerate(cache.kv_cache_groups):
+        ranges, offset = [], 0
+        for name in group.layer_names if resolved.offloadable(index) else ():
+            spec = geometry.layer_spec(group.kv_cache_spec, name)
+            size = geometry.state_bytes(spec) if isinstance(spec, MambaSpec) else spec.page_size_bytes
+            stride = max(stride_of[name], size)
+            ranges.append((0, offset, stride, size))
+            offset += stride * 2
+        groups.append(ranges)
+    end = max((ranges[-1][1] + ranges[-1][2] * 2 for ranges in groups if ranges), default=1)
+    worker = _core.Worker(resolved, options, 0, config.parallel_config.world_size)
+    try:
+        worker.register_layout(2, [(4096, end)], groups)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    worker.shutdown(1.0)
+    return None
 
 
 def _facts(cache: Any, config: Any) -> dict[str, Any]:
@@ -139,7 +169,7 @@ def main() -> int:
     """The process of its own."""
     asked = json.load(sys.stdin)
     try:
-        facts = describe(asked["model"], asked["engine_args"])
+        facts = describe(asked["model"], asked["engine_args"], asked.get("options", "{}"))
     except Exception as error:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 1

@@ -51,9 +51,9 @@ class ResolvedOptions:
     def log(self) -> None:
         """Writes the notes and warnings to vLLM's log."""
         for note in self.notes:
-            logger.info("%s", note)
+            logger.info("HostKV: %s", note)
         for warning in self.warnings:
-            logger.warning("%s", warning)
+            logger.warning("HostKV: %s", warning)
 
 
 def resolve(extra_config: Mapping[str, Any] | None, world_size: int = 1) -> ResolvedOptions:
@@ -181,4 +181,4 @@ def _warn_once(text: str) -> None:
     if text in _warned or len(_warned) >= _MAX_REMEMBERED_WARNINGS:
         return
     _warned.add(text)
-    logger.warning("%s", text)
+    logger.warning("HostKV: %s", text)

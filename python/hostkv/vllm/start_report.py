@@ -187,4 +187,4 @@ class HookWatch:
 def log_lines(logger: logging.Logger, lines: Iterable[Line]) -> None:
     """Writes lines as made above."""
     for level, text in lines:
-        logger.log(level, "%s", text)
+        logger.log(level, "%s", text if text.startswith("HostKV") else f"HostKV: {text}")
