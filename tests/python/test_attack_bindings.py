@@ -249,7 +249,8 @@ def test_wrong_values_never_crash() -> None:
     numbers = random.Random(seed)
     values: list[Any] = [
         None, -1, 0, 1, 2**31, 2**32, 2**62, 2**63, 2**64, 1.5, "x", b"x", [], {}, (), object(), [None], [[]],
-        [1, 2, 3], [(1, 2, 3, 4)], [(0, 1, 0, 0, [(0, 0)])], [(2**63, 2**63, 2**31, 999, [(2**31, 2**32 - 1)])], "[" * 100000,
+        [1, 2, 3], [(1, 2, 3, 4)],
+        [(0, 1, 0, 0, [(0, 0)])], [(2**63, 2**63, 2**31, 999, [(2**31, 2**32 - 1)])], "[" * 100000,
     ]  # fmt: skip
     arity = {
         "on_worker_capacity": 5, "add_request": 5, "append_block_hashes": 3, "truncate_block_hashes": 2,

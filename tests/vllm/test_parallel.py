@@ -116,3 +116,14 @@ def test_failure_under_fail_ends_the_request_alone(engine: Engine) -> None:
     engine.evict_device()
     assert_same(expected, engine.ask(cases.PROMPT)[0], BATCH_TOLERANCE)
     assert_at_rest(engine)
+
+
+def test_failure_on_a_quick_rank_waits_for_the_slow_one(engine: Engine) -> None:
+    """The slow rank still writes into the blocks: the request must not be computed before it has ended too."""
+    expected = cold_answer(engine)
+    rpc(engine, "hostkv_fail_loads", 0, 1)
+    rpc(engine, "hostkv_hold_loads", 1, 20)
+    answer = engine.ask(cases.PROMPT)[0]
+    rpc(engine, "hostkv_hold_loads", 1, 0)
+    assert_same(expected, answer, BATCH_TOLERANCE)
+    assert_at_rest(engine)

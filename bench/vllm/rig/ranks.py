@@ -37,6 +37,7 @@ class Ranks:
         self.fail: Callable[[Job, int], bool] = never
         self.seen: list[Job] = []
         self._open: list[Job] = []
+        self._failed: set[tuple[int, str | None]] = set()  # (rank, load that is not at its end)
 
     @property
     def stored(self) -> int:
@@ -67,6 +68,7 @@ class Ranks:
         finished = set(ended)
         failed = {request for request, good in ended.items() if not good}
         results = []
+        ended_loads: set[str | None] = set()
         for job in self._open:
             if rank not in job.waiting or self.hold(job, rank):
                 continue
@@ -75,9 +77,14 @@ class Ranks:
             rows = [(group, block) for group, block, _ in job.blocks] if bad else []
             results.append((job.epoch, job.id, rank, FAILED if bad else OK, rows))
             if job.request is not None:
-                finished.add(job.request)
+                ended_loads.add(job.request)
                 if bad:
-                    failed.add(job.request)
+                    self._failed.add((rank, job.request))
+        # A load may be two jobs: a rank reports it with the last of them.
+        ended_loads -= {job.request for job in self._open if rank in job.waiting}
+        finished |= ended_loads
+        failed |= {request for request in ended_loads if (rank, request) in self._failed}
+        self._failed -= {(rank, request) for request in ended_loads}
         if not finished and not results:
             return None
         output = KVConnectorOutput(finished_recving=finished or None)

@@ -22,6 +22,12 @@ class Guard:
         self.failures = 0
         self.cause = ""
 
+    def trip(self, cause: str) -> None:
+        """Breaks for a reason that is no exception of this side's."""
+        if not self.broken:
+            self.broken, self.cause = True, cause
+            logger.error("HostKV's %s side finds and stores nothing from now on: %s", self._side, cause)
+
     def __call__(self, hook: str) -> Guard:
         self._hook = hook
         return self

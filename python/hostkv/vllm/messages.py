@@ -23,13 +23,14 @@ JobResult = tuple[int, int, int, int, list[tuple[int, int]]]
 class StepMessage(KVConnectorMetadata):
     """One step, the same for every rank.
 
-    step: the core's message, None where it holds no job. loads: whose load a job is. ended: loads that end without a
-    copy on any rank (True: nothing had to be copied; False: failed), to be reported by every rank. has_forward: a model
-    runs in this step.
+    step: the core's message, None where it holds no job. loads: whose load a job is, of `epoch`. ended: loads that end
+    without a copy on any rank (True: nothing had to be copied; False: failed), to be reported by every rank.
+    has_forward: a model runs in this step.
     """
 
     step: bytes | None = None
     loads: dict[int, str] = field(default_factory=dict)
+    epoch: int = 0
     ended: dict[str, bool] = field(default_factory=dict)
     has_forward: bool = True
 
@@ -44,13 +45,18 @@ class CapacityMessage(KVConnectorHandshakeMetadata):
 
 @dataclass
 class RankReport(KVConnectorWorkerMetadata):
-    """What the ranks say in one step. The capacity goes along until the handshake's way is known to have worked."""
+    """What the ranks say in one step. The capacity goes along until the handshake's way is known to have worked.
+
+    broken: why a rank copies nothing any more; empty where all do.
+    """
 
     results: list[JobResult] = field(default_factory=list)
     capacities: list[CapacityMessage] = field(default_factory=list)
+    broken: str = ""
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         """All ranks' lists one behind the other; the core merges by job and rank."""
         if not isinstance(other, RankReport):
             raise TypeError(f"cannot merge the report of a rank with {type(other).__name__}")
-        return RankReport(self.results + other.results, self.capacities + other.capacities)
+        broken = self.broken or other.broken
+        return RankReport(self.results + other.results, self.capacities + other.capacities, broken)

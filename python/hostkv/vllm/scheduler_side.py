@@ -300,6 +300,7 @@ class SchedulerSide:
             self._changed = True
         for handle, job in self.core.take_started_loads():
             message.loads[job] = self._loading[handle]
+            message.epoch = self.core.epoch()
             self._sent.add(handle)
 
     def _hand_offs(self, output: Any) -> list[tuple[int, int, int, int]]:
@@ -361,6 +362,8 @@ class SchedulerSide:
             if untaken:
                 self._take_results(untaken, output)
             self._translate_events()
+        if report.broken:
+            self._guard.trip(report.broken)
         if self._guard.broken:
             for result in untaken:  # one by one: without them, pins would never go
                 with self._guard("update_connector_output"):

@@ -49,6 +49,8 @@ class WorkerSide:
         self._stores_started = True
         self._jobs_in_flight = 0
         self._load_of_job: dict[int, str] = {}
+        self._epoch_of_job: dict[int, int] = {}  # of those loads
+        self._broken_told = False
         self._jobs_of_load: dict[str, int] = {}
         self._failed_loads: set[str] = set()
         self._load_began: dict[str, float] = {}
@@ -97,7 +99,9 @@ class WorkerSide:
     # ------------------------------------------------------------------------------------------------ one step
 
     def bind(self, message: Any) -> None:
-        """bind_connector_metadata."""
+        """bind_connector_metadata. A step whose last hooks never came ends here: its loads are waited for."""
+        if self._message is not None or self._bound:
+            self.end_step()
         self._message = message if isinstance(message, StepMessage) else None
 
     def start_loads(self) -> None:
@@ -110,6 +114,7 @@ class WorkerSide:
         now = time.monotonic()
         for job, request_id in message.loads.items():
             self._load_of_job[job] = request_id
+            self._epoch_of_job[job] = message.epoch
             self._load_began[request_id] = now
             self._jobs_of_load[request_id] = self._jobs_of_load.get(request_id, 0) + 1
         if message.step is None:
@@ -158,7 +163,11 @@ class WorkerSide:
             capacities.append(self._capacity)
             self._capacity_told = True
         results, self._results = self._results, []
-        return RankReport(results, capacities) if results or capacities else None
+        broken = ""
+        if self._guard.broken and not self._broken_told:
+            self._broken_told = True
+            broken = f"rank {self._rank} failed in {self._guard.cause}"
+        return RankReport(results, capacities, broken) if results or capacities or broken else None
 
     def take_stats(self) -> HostKVStats | None:
         """None where nothing happened since the last call: an idle connector ships nothing."""
@@ -181,12 +190,22 @@ class WorkerSide:
             self._jobs_in_flight = self.core.metrics()["jobs_in_flight"]
             if results:
                 self._take(results)
+            return
+        self._fail_loads()
+
+    def _fail_loads(self) -> None:
+        """Results cannot be had. Once nothing is copied any more, every load in flight has failed."""
+        with self._guard("wait_idle"):
+            self.core.wait_idle(_SHUTDOWN_SECONDS)
+            self._bound, self._jobs_in_flight = False, 0
+            self._take([(self._epoch_of_job[job], job, self._rank, _INTERNAL, []) for job in list(self._load_of_job)])
 
     def _take(self, results: list[JobResult]) -> None:
         self._changed = True
         self._results += results
         for _, job, _, status, _ in results:
             request_id = self._load_of_job.pop(job, None)
+            self._epoch_of_job.pop(job, None)
             if request_id is None:
                 continue
             if status != _OK:
