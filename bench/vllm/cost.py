@@ -70,6 +70,8 @@ class Times:
             name: {
                 "p50_us": statistics.median(wall),
                 "p50_cpu_us": statistics.median(self._cpu[name]),
+                "p99_us": statistics.quantiles(wall, n=100)[98] if len(wall) > 1 else wall[0],
+                "p99_cpu_us": statistics.quantiles(self._cpu[name], n=100)[98] if len(wall) > 1 else self._cpu[name][0],
                 "worst_us": max(wall),
                 "worst_cpu_us": max(self._cpu[name]),
                 "calls": len(wall),
