@@ -103,7 +103,9 @@ class Run:
     def reset(self) -> None:
         self.resets += 1
         scheduler = self.engine.scheduler
-        loading = any(r.status == RequestStatus.WAITING_FOR_REMOTE_KVS for r in scheduler.requests.values())
+        # vLLM refuses to preempt all while a load holds blocks, also one of a request that was aborted.
+        holds = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.FINISHED_ABORTED)
+        loading = any(request.status in holds for request in scheduler.requests.values())
         running = self.numbers.random() < 0.3 and not loading and not self.open and not self.engine.side.core.num_pins()
         scheduler.reset_prefix_cache(reset_running_requests=running, reset_connector=self.numbers.random() < 0.7)
 
