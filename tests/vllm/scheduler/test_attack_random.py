@@ -103,9 +103,11 @@ class Run:
     def reset(self) -> None:
         self.resets += 1
         scheduler = self.engine.scheduler
-        # vLLM refuses to preempt all while a load holds blocks, also one of a request that was aborted.
-        holds = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.FINISHED_ABORTED)
-        loading = any(request.status in holds for request in scheduler.requests.values())
+        # vLLM refuses to preempt all while a request that does not run holds blocks: loading, or loaded and waiting.
+        loading = any(
+            request.status != RequestStatus.RUNNING and any(scheduler.kv_cache_manager.get_blocks(name).get_block_ids())
+            for name, request in scheduler.requests.items()
+        )
         running = self.numbers.random() < 0.3 and not loading and not self.open and not self.engine.side.core.num_pins()
         scheduler.reset_prefix_cache(reset_running_requests=running, reset_connector=self.numbers.random() < 0.7)
 
