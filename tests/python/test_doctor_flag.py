@@ -43,7 +43,7 @@ def test_a_missing_connector_is_told() -> None:
 
 @pytest.mark.parametrize("extra", [5, [1], "x", True])
 def test_options_that_are_no_object_are_refused(extra: Any) -> None:
-    with pytest.raises(ValueError, match="kv_connector_extra_config is .*; a JSON object is needed"):
+    with pytest.raises(ValueError, match=r"kv_connector_extra_config is .*; a JSON object is needed"):
         doctor_flag.our_part(GOOD | {"kv_connector_extra_config": extra})
 
 
