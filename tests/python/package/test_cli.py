@@ -40,12 +40,18 @@ def test_a_scenario_runs_to_its_good_end() -> None:
     assert "kimi-like" in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [["scenari"], [], ["replay", "--no-such-option"], ["check", "/no/such/file"]])
+@pytest.mark.parametrize("arguments", [["scenari"], ["replay", "--no-such-option"], ["check", "/no/such/file"]])
 def test_errors_and_exit_codes_are_the_tool_s(arguments: list[str]) -> None:
     ours = run(*arguments)
     tool = subprocess.run([cli.tool_path(), *arguments], capture_output=True, text=True, check=False)
     assert ours.returncode == tool.returncode != 0
     assert (ours.stdout, ours.stderr) == (tool.stdout, tool.stderr)
+
+
+def test_without_a_command_all_of_them_are_named() -> None:
+    result = run()
+    assert result.returncode == cli.EXIT_BAD_INPUT
+    assert result.stderr == "hostkv: a command is needed: scenario, replay, check, doctor\n"
 
 
 @pytest.mark.parametrize("word", ["docter", "doktor", "doctr"])
