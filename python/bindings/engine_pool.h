@@ -27,7 +27,7 @@ namespace hostkv::python {
 // not pinned is not unpinned, and end_call() throws the exception as it is.
 class EnginePool final : public EngineBlocks {
  public:
-  // `group_spans` [num_groups]: tokens of a block of each group of recurrent states in align mode, 0 for others.
+  // `state_spans` [num_groups]: tokens of a block of each group of recurrent states in align mode, 0 for others.
   EnginePool(nanobind::object shim, std::vector<std::int64_t> state_spans);
 
   // First in every call of the core: tables that were handed out are void, the engine's maps are looked up again.

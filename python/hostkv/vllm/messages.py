@@ -45,7 +45,8 @@ class CapacityMessage(KVConnectorHandshakeMetadata):
 
 @dataclass
 class RankReport(KVConnectorWorkerMetadata):
-    """What the ranks say in one step. The capacity goes along until the handshake's way is known to have worked.
+    """What the ranks say in one step. The capacity goes along with a rank's first report, since MultiConnector hands on
+    the handshake of one child only.
 
     broken: why a rank copies nothing any more; empty where all do.
     """
