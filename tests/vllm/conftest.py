@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import support.environment  # noqa: F401  (before vllm)
-from support import cases, models
+from support import cases
 from support.engine import Engine, EngineConfig
 from support.oracle import Oracle
 from support.records import Report
+from vllm_on_cpu import models
 
 ONLY_VERSION = "0.32.0"  # what is not marked `all_versions` runs on this one
 REPORT = Report()

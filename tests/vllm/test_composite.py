@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import assert_same
 from support.engine import HOST_BYTES, Engine, EngineConfig
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
+from vllm_on_cpu import models
 
 from hostkv.vllm import plugin
 

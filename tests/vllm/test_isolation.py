@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from support import cases, models
+from support import cases
 from support.engine import Engine, EngineConfig, sampling
 from support.lora import RANK, write_adapter
 from support.rest import assert_at_rest
 from support.theory import Geometry
+from vllm_on_cpu import models
 
 ADAPTERS = ("x", "y")
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import assert_same
 from support.engine import Engine, EngineConfig, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
+from vllm_on_cpu import models
 
 
 def test_same_prompt_twice_is_stored_once(engine: Engine) -> None:

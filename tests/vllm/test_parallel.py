@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from support import cases, models, worker_extension
+from support import cases, worker_extension
 from support.compare import BATCH_TOLERANCE, Answer, assert_same, difference
 from support.engine import Engine, EngineConfig
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
+from vllm_on_cpu import models
 
 
 @pytest.fixture(scope="module", params=[models.LLAMA, models.GRANITE], ids=lambda model: model.name)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same
 from support.engine import Engine, EngineConfig, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
+from vllm_on_cpu import models
 
 LONG_ANSWER = 150
 # Room for one request of 512 tokens over all groups and a little more: six of them push each other out.

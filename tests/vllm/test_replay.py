@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from support import cases, models
+from support import cases
 from support.compare import difference
 from support.engine import Engine, EngineConfig
 from support.hooks import CoreProxy, faults, flip_byte
@@ -17,6 +17,7 @@ from support.oracle import Oracle
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
+from vllm_on_cpu import models
 
 
 @dataclass(frozen=True)

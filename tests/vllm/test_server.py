@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import cases, models
+from support import cases
 from support.server import STOP_SECONDS, Server, wait_until
+from vllm_on_cpu import models
 
 FLAG = {
     "kv_connector": "HostKVConnector", "kv_connector_module_path": "hostkv.vllm", "kv_role": "kv_both",

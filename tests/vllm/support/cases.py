@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from support import models
+from vllm_on_cpu import models
 
 PROMPT_TOKENS = 300
 

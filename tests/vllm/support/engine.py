@@ -98,8 +98,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         from vllm import LLM
-
-        from support import cpu_patches
+        from vllm_on_cpu import cpu_patches
 
         cpu_patches.apply(self.config.patch)
         try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from support import cpu_patches
+from vllm_on_cpu import cpu_patches
 
 NAME = f"{__name__}.Extension"
 PATCH_VARIABLE = "HOSTKV_TEST_PATCH"
