@@ -50,7 +50,7 @@ PrefixSearch::Answer PrefixSearch::longest_boundary(const HashChain& hashes, std
   const std::int64_t limit = std::min(num_tokens - 1, hashes.hashed_tokens());
   const std::int64_t boundary = limit / step_tokens_ * step_tokens_;
   if (!can_search_ || boundary <= num_local_tokens) {
-    return {num_local_tokens, 0};
+    return {num_local_tokens, 0, can_search_ && hashes.hashed_tokens() < num_tokens - 1};
   }
   // How far the extra unit of a draft group may reach: as in the engine, one group never looks behind the last token
   // but one, several look at every whole hash block.
@@ -60,7 +60,15 @@ PrefixSearch::Answer PrefixSearch::longest_boundary(const HashChain& hashes, std
   }
   const std::int64_t cap = cap_by_runs(query, boundary);
   const std::int64_t found = shorten_by_others(query, cap);
-  return {found, !full_runs_.empty() && cap > found ? cap : 0};
+  return {found, !full_runs_.empty() && cap > found ? cap : 0, hangs_on_hashes(hashes)};
+}
+
+// A run that a missing block ended says how far all groups get, where the hashes go well behind that block: its inner
+// keys and what a draft group looks for behind a boundary are known then.
+bool PrefixSearch::hangs_on_hashes(const HashChain& hashes) const {
+  return full_runs_.empty() || std::ranges::any_of(full_runs_, [&](const FullRun& run) {
+           return run.tail_tokens + 2 * geometry_.scheduler_block_tokens() > hashes.hashed_tokens();
+         });
 }
 
 // The boundary that attention over all tokens can serve; what the shortest group costs is booked on it.

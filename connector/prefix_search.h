@@ -28,6 +28,8 @@ class PrefixSearch {
   struct Answer {
     std::int64_t boundary_tokens = 0;       // num_local_tokens: nothing behind it
     std::int64_t shared_prefix_tokens = 0;  // where attention over all tokens ends, if behind the boundary; else 0
+    // Nothing that is missing ended the search, but the end of the hashes: with more of them it may get further.
+    bool hangs_on_hashes = false;
   };
 
   // `device`: null for the host alone.
@@ -83,6 +85,7 @@ class PrefixSearch {
     std::vector<Place> places;     // whole blocks, then at most one with a key inside
   };
 
+  [[nodiscard]] bool hangs_on_hashes(const HashChain& hashes) const;
   void measure_run(const Query& query, FullRun& run);
   void find_whole_blocks(const HashChain& hashes, std::int64_t end_block, FullRun& run);
   void find_inner_key(const Query& query, std::int64_t reach_tokens, FullRun& run);

@@ -72,7 +72,8 @@ struct StoreProgress {
   std::int64_t counted_tokens = 0;        // blocks up to here were counted as present or dropped: once is enough
   std::int64_t open_boundary_tokens = 0;  // stored, but a draft group's unit behind it was not written yet; 0: none
   std::int64_t verified_tokens = 0;       // stored up to here when it was looked at again, ..
-  std::uint64_t verified_evictions = 0;   // .. after so many evictions of the cache
+  std::uint64_t verified_removals = 0;    // .. after so many removals from the cache
+  bool builds_on_others = false;          // some of it was stored by a request that was alive: the cache tells that one
 
   // What lies behind is to be computed anew, maybe from other tokens.
   void go_back_to(std::int64_t tokens) {

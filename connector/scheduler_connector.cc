@@ -354,6 +354,7 @@ bool SchedulerConnectorImpl::reset() {
     pool_->cache.clear();
   }
   chains_.clear();
+  whole_chains_.clear();
   return jobs_.empty();
 }
 

@@ -2,6 +2,7 @@
 #define HOSTKV_CONNECTOR_SCHEDULER_CONNECTOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,7 +32,8 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   Status add_request(const RequestInfo& request) override;
   Status append_block_hashes(RequestId id, std::span<const std::byte> hashes, std::size_t hash_size_bytes) override;
   Status truncate_block_hashes(RequestId id, std::int64_t num_hashes) override;
-  Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) override;
+  Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens,
+                                   bool has_more_hashes) override;
   Status on_blocks_allocated(RequestId id, std::span<const GroupTable> tables,
                              std::int64_t num_external_tokens) override;
   Status cancel_match(RequestId id) override;
@@ -70,6 +72,11 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
     std::uint32_t num_jobs = 0;
     bool ended = false;
   };
+  // What a chain of several jobs stored, from its last block on those that are still to be put into order.
+  struct WholeChain {
+    std::uint32_t chain = 0;
+    std::vector<EntryId> entries;
+  };
   // The jobs that together are one load; also of a request that has ended meanwhile.
   struct Load {
     std::uint32_t jobs_in_flight = 0;
@@ -92,7 +99,8 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
                                         std::int64_t num_external_tokens) const;
   [[nodiscard]] bool may_use_device(const RequestState& request) const;
   [[nodiscard]] bool loads_fill_their_share() const;
-  PrefixSearch::Answer find_and_promise(RequestState& request, std::int64_t num_tokens, std::int64_t num_local_tokens);
+  PrefixSearch::Answer find_and_promise(RequestState& request, std::int64_t num_tokens, std::int64_t num_local_tokens,
+                                        bool has_more_hashes);
   void make_promise(RequestState& request, std::int64_t num_local_tokens, std::int64_t boundary_tokens,
                     std::vector<PromisedBlock> blocks);
   void count_lookup(RequestState& request, std::int64_t queried_tokens);
@@ -137,6 +145,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void release_device_pins(const PlannedJob& job);
   void end_chain(std::uint32_t chain);
   void order_chain(std::uint32_t chain);
+  void order_some(std::size_t most);
   void drop_unsent_jobs(StatusCode status);
 
   Geometry geometry_;
@@ -158,6 +167,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<LoadOutcome> outcomes_;
   std::unordered_map<RequestId, Load> loads_;
   std::unordered_map<std::uint32_t, Chain> chains_;
+  std::deque<WholeChain> whole_chains_;     // to be put into order, the first to end first
   std::vector<RequestState*> scheduled_;    // of the step being planned
   std::vector<RequestId> with_hand_offs_;   // of the step being planned
   std::vector<RequestId> device_promises_;  // requests whose promise pins device blocks

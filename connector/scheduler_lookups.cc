@@ -44,7 +44,7 @@ Status SchedulerConnectorImpl::check_lookup(const RequestState& request, std::in
 }
 
 Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int64_t num_tokens,
-                                                         std::int64_t num_local_tokens) {
+                                                         std::int64_t num_local_tokens, bool has_more_hashes) {
   if (Status status = check_alive(); !status.ok()) {
     return error(std::move(status));
   }
@@ -63,7 +63,10 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   PrefixSearch::Answer answer;
   if (!request->waits_for_loads || !loads_fill_their_share()) {
     request->waits_for_loads = false;
-    answer = find_and_promise(*request, num_tokens, num_local_tokens);
+    answer = find_and_promise(*request, num_tokens, num_local_tokens, has_more_hashes);
+    if (has_more_hashes && answer.hangs_on_hashes) {
+      return MatchResult{MatchResult::Kind::kMoreHashes};
+    }
   }
   if (request->waits_for_loads) {
     ++metrics_.delayed_lookups;
@@ -87,9 +90,10 @@ bool SchedulerConnectorImpl::may_use_device(const RequestState& request) const {
   return trusts_device_ && !traits_.damages_fine_hits && !request.avoids_device;
 }
 
-// With the device where that is possible, else with the host alone. What is found is promised.
+// With the device where that is possible, else with the host alone. What is found is promised, unless there are more
+// hashes and the answer hangs on them.
 PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& request, std::int64_t num_tokens,
-                                                              std::int64_t num_local_tokens) {
+                                                              std::int64_t num_local_tokens, bool has_more_hashes) {
   PrefixSearch& search = pool_->search;
   const bool skips_device = std::exchange(request.device_untaken, false);
   // An engine that takes fewer tokens than offered goes by scheduler blocks.
@@ -101,6 +105,10 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     }
     search.use_device(use_device);
     const PrefixSearch::Answer answer = search.longest_boundary(request.hashes, num_tokens, num_local_tokens);
+    if (has_more_hashes && answer.hangs_on_hashes) {
+      request.device_untaken = skips_device;
+      return answer;
+    }
     if (answer.boundary_tokens <= num_local_tokens) {
       return answer;
     }
@@ -121,7 +129,7 @@ PrefixSearch::Answer SchedulerConnectorImpl::find_and_promise(RequestState& requ
     }
     drop_promise(request);
   }
-  return {num_local_tokens, 0};
+  return {num_local_tokens, 0, false};
 }
 
 void SchedulerConnectorImpl::make_promise(RequestState& request, std::int64_t num_local_tokens,
@@ -357,6 +365,9 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
   request.judged_tokens = 0;
   request.stores = {};
   request.chain = ++last_chain_;
+  if (pool_) {
+    pool_->cache.open_chain(request.chain);
+  }
 }
 
 // From the host and from the device in a job each; together they are the load.

@@ -10,6 +10,8 @@
 namespace hostkv {
 namespace {
 
+constexpr std::size_t kOrderedAtOnce = 256;  // blocks of whole chains that any event may put in order
+
 bool names_only_blocks_of(const PlannedJob& job, const std::vector<FailedBlock>& failed) {
   std::vector<FailedBlock> blocks;
   blocks.reserve(job.blocks.size());
@@ -86,6 +88,7 @@ void SchedulerConnectorImpl::finish_store(PlannedJob& job) {
   metrics_.stored_blocks += std::ssize(entries_);
   metrics_.dropped_failed_blocks += std::ssize(job.blocks) - std::ssize(entries_);
   release_device_pins(job);
+  order_some(std::max(job.blocks.size(), kOrderedAtOnce));
   if (const auto at = chains_.find(job.chain); at != chains_.end()) {
     --at->second.jobs_in_flight;
     order_chain(job.chain);
@@ -108,6 +111,8 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
     }
     if (failed) {
       pool_->cache.drop(block.entry);  // never offered again until it is stored anew (R11, R12)
+    } else if (request != nullptr) {
+      request->stores.builds_on_others |= !pool_->cache.adopt(block.entry, request->chain);
     }
     entries_.push_back(block.entry);
   }
@@ -176,6 +181,9 @@ void SchedulerConnectorImpl::release_device_pins(const PlannedJob& job) {
 }
 
 void SchedulerConnectorImpl::end_chain(std::uint32_t chain) {
+  if (pool_) {
+    pool_->cache.close_chain(chain);
+  }
   if (const auto at = chains_.find(chain); at != chains_.end()) {
     at->second.ended = true;
     order_chain(chain);
@@ -189,13 +197,27 @@ void SchedulerConnectorImpl::order_chain(std::uint32_t chain) {
   if (!at->second.ended || at->second.jobs_in_flight > 0) {
     return;
   }
-  const Chain& ended = at->second;
-  for (std::size_t i = ended.entries.size(); ended.num_jobs > 1 && i > 0; --i) {
-    if (pool_->cache.chain_of(ended.entries[i - 1]) == chain) {
-      pool_->cache.touch(ended.entries[i - 1]);
-    }
+  if (at->second.num_jobs > 1) {
+    whole_chains_.push_back(WholeChain{chain, std::move(at->second.entries)});
   }
   chains_.erase(at);
+  order_some(kOrderedAtOnce);
+}
+
+// A chain may be as long as a whole prompt: it is put in order piece by piece, as fast as blocks are stored, so that no
+// step pays for all of it.
+void SchedulerConnectorImpl::order_some(std::size_t most) {
+  while (most > 0 && !whole_chains_.empty()) {
+    WholeChain& first = whole_chains_.front();
+    const std::size_t count = std::min(most, first.entries.size());
+    entries_.assign(first.entries.rbegin(), first.entries.rbegin() + static_cast<std::ptrdiff_t>(count));
+    pool_->cache.touch_chain(entries_, first.chain);
+    first.entries.resize(first.entries.size() - count);
+    most -= count;
+    if (first.entries.empty()) {
+      whole_chains_.pop_front();
+    }
+  }
 }
 
 std::vector<LoadOutcome> SchedulerConnectorImpl::take_load_outcomes() {

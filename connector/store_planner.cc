@@ -54,12 +54,14 @@ bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_t
   return std::min(storable_tokens, request.hashes.hashed_tokens()) / alignment > progress.tried_tokens / alignment;
 }
 
-// Evictions may have taken blocks out of the middle of what was stored.
+// Evictions, and loads that failed, may have taken blocks out of the middle of what was stored.
 bool StorePlanner::must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const {
   const StoreProgress& progress = request.stores;
-  return !leaves_to_device_ && progress.stored_tokens > 0 &&
-         context_.cache.num_evictions() != progress.verified_evictions &&
-         (moment == Moment::kEnd || storable_tokens >= 2 * progress.verified_tokens);
+  if (leaves_to_device_ || progress.stored_tokens == 0 || context_.cache.num_removals() == progress.verified_removals ||
+      (moment == Moment::kStep && storable_tokens < 2 * progress.verified_tokens)) {
+    return false;
+  }
+  return progress.builds_on_others || context_.cache.is_torn(request.chain);
 }
 
 void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Moment moment, PlannedJob& job) {
@@ -72,7 +74,8 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   name_keys(request);
   find_boundaries(request, storable_tokens);
   from_start_ = must_verify(request, storable_tokens, moment);
-  if (from_start_ && boundaries_.empty() && progress.stored_tokens <= storable_tokens) {
+  looks_again_ = from_start_ && boundaries_.empty() && progress.stored_tokens <= storable_tokens;
+  if (looks_again_) {
     boundaries_.push_back(progress.stored_tokens);
   }
   if (std::ranges::binary_search(boundaries_, progress.open_boundary_tokens)) {
@@ -82,6 +85,9 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
     read_tables(request, storable_tokens);
     drop_unstorable(request, storable_tokens);
     plan_boundaries(request, storable_tokens, job);
+  }
+  if (from_start_) {  // nothing could be tried: not again before the chain has doubled
+    mark_verified(request, storable_tokens);
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
@@ -162,7 +168,7 @@ void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t sto
     const bool storable = has_tables && std::ranges::all_of(other_groups_, [&](GroupIndex group) {
                             return is_storable(request, group, boundary, storable_tokens);
                           });
-    context_.metrics.unstorable_boundaries += !storable && boundary > request.admitted_tokens ? 1 : 0;
+    context_.metrics.unstorable_boundaries += !storable && !looks_again_ && boundary > request.admitted_tokens ? 1 : 0;
     return !storable;
   });
 }
@@ -221,11 +227,11 @@ StorePlanner::Outcome StorePlanner::try_sets(RequestState& request, std::span<co
   StoreProgress& progress = request.stores;
   Outcome outcome = Outcome::kNoRoom;
   if (from_start_) {  // with the holes of the chain, if there is room for them too
+    mark_verified(request, storable_tokens);
     collect(request, boundaries, storable_tokens, 0);
     keep_missing(request, boundaries);
     outcome = reserve_and_commit(request, job);
     from_start_ = false;  // also where there was none: not again before the chain has doubled
-    mark_verified(progress, storable_tokens);
   }
   if (outcome == Outcome::kNoRoom) {
     collect(request, boundaries, storable_tokens, progress.stored_tokens);
@@ -249,7 +255,8 @@ void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_toke
   StoreProgress& progress = request.stores;
   context_.metrics.present_blocks += num_present_;
   if (progress.stored_tokens == 0) {
-    mark_verified(progress, storable_tokens);
+    progress.verified_removals = context_.cache.num_removals();
+    progress.verified_tokens = storable_tokens;
   }
   progress.counted_tokens = std::max(progress.counted_tokens, boundary_tokens);
   progress.stored_tokens = std::max(progress.stored_tokens, boundary_tokens);
@@ -258,8 +265,12 @@ void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_toke
   progress.open_boundary_tokens = waits_for_unit ? boundary_tokens : 0;
 }
 
-void StorePlanner::mark_verified(StoreProgress& progress, std::int64_t storable_tokens) const {
-  progress.verified_evictions = context_.cache.num_evictions();
+// Before the look itself: what that evicts, or finds to be of others, counts.
+void StorePlanner::mark_verified(RequestState& request, std::int64_t storable_tokens) const {
+  StoreProgress& progress = request.stores;
+  context_.cache.mend(request.chain);
+  progress.builds_on_others = false;
+  progress.verified_removals = context_.cache.num_removals();
   progress.verified_tokens = storable_tokens;
 }
 
@@ -359,7 +370,7 @@ StorePlanner::Candidate& StorePlanner::add_candidate(const std::byte* engine_has
 }
 
 // Of the candidates those stay that are neither stored nor on the way (nor left to the device).
-void StorePlanner::keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries) {
+void StorePlanner::keep_missing(RequestState& request, std::span<const std::int64_t> boundaries) {
   num_present_ = 0;
   num_new_wants_ = 0;
   bool has_holes = false;
@@ -369,7 +380,8 @@ void StorePlanner::keep_missing(const RequestState& request, std::span<const std
       context_.cache.prefetch(candidates_[i + kPrefetchDistance].hash);
     }
     Candidate& candidate = candidates_[i];
-    if (context_.cache.find(key_of(candidate), candidate.hash) != kNoEntry) {
+    if (const EntryId present = context_.cache.find(key_of(candidate), candidate.hash); present != kNoEntry) {
+      request.stores.builds_on_others |= !context_.cache.adopt(present, request.chain);
       num_present_ += is_new(candidate, request, boundaries) ? 1 : 0;
       continue;
     }

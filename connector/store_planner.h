@@ -100,7 +100,7 @@ class StorePlanner {
   Outcome try_sets(RequestState& request, std::span<const std::int64_t> boundaries, std::int64_t storable_tokens,
                    PlannedJob& job);
   void plan_one(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens, PlannedJob& job);
-  void mark_verified(StoreProgress& progress, std::int64_t storable_tokens) const;
+  void mark_verified(RequestState& request, std::int64_t storable_tokens) const;
   void book_no_room(RequestState& request, std::int64_t boundary_tokens);
   void book_stored(RequestState& request, std::int64_t boundary_tokens, std::int64_t storable_tokens);
 
@@ -118,7 +118,7 @@ class StorePlanner {
   [[nodiscard]] OffloadKey key_of(const Candidate& candidate) const {
     return detail::make_key(candidate.engine_hash, hash_size_bytes_, tags_[candidate.group.value()]);
   }
-  void keep_missing(const RequestState& request, std::span<const std::int64_t> boundaries);
+  void keep_missing(RequestState& request, std::span<const std::int64_t> boundaries);
   void fill_holes(const RequestState& request, std::span<const std::int64_t> boundaries);
   bool find_source(Candidate& candidate, const RequestState& request, std::span<const std::int64_t> boundaries);
   // Not counted before.
@@ -147,6 +147,7 @@ class StorePlanner {
   std::size_t hash_size_bytes_ = 0;
   std::vector<std::uint64_t> tags_;  // [num_groups]: of the group's keys
   std::vector<Source> sources_;      // [num_groups]; empty for align states
+  bool looks_again_ = false;         // at the last stored boundary, for holes before it alone
   bool from_start_ = false;          // the next set looks at all of its full-attention blocks again
   std::vector<std::int64_t> boundaries_;
   std::vector<Candidate> candidates_;

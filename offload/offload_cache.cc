@@ -30,7 +30,7 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
     if (i + kWantsAhead < wants.size()) {
       index_.prefetch(hash_of(wants[i + kWantsAhead].key));
     }
-    if (i % kVictimsTogether == 0 && i + 1 < wants.size() && slots_.num_free_slabs() == 0) {
+    if (i % kVictimsTogether == 0 && i + 1 < wants.size() && !slots_.has_room(want.size_class)) {
       prefetch_victims(want.size_class);
     }
     const SlotId slot = acquire_slot(want.size_class, chain, urgent);
@@ -54,14 +54,14 @@ bool OffloadCache::reserve(std::span<const StoreWant> wants, std::uint32_t chain
   return true;
 }
 
-// Of twice as many as will go until the next call: the table's lines of the first half, the entries of the second.
+// Of those that go after the ones until the next call: the table's lines of the first, the entries of the others.
 void OffloadCache::prefetch_victims(std::uint32_t size_class) const {
-  std::array<EntryId, 2 * kVictimsTogether> victims;
+  std::array<EntryId, 3 * kVictimsTogether> victims;
   const std::size_t count = policy_->first_victims(size_class, victims);
-  for (std::size_t i = kVictimsTogether; i < count; ++i) {
+  for (std::size_t i = 2 * kVictimsTogether; i < count; ++i) {
     __builtin_prefetch(&index_.entry(victims[i]), 1);
   }
-  for (std::size_t i = 0; i < std::min(count, kVictimsTogether); ++i) {
+  for (std::size_t i = kVictimsTogether; i < std::min(count, 2 * kVictimsTogether); ++i) {
     index_.prefetch(index_.entry(victims[i]).low_hash);
   }
 }
@@ -137,11 +137,19 @@ void OffloadCache::flush_candidates() {
   }
 }
 
-void OffloadCache::touch(EntryId id) {
-  if (is_candidate(id)) {
-    policy_->remove_candidate(id);
-    policy_->add_candidate(id, class_of(id));
+// An entry may be named twice: its slot was used again by the same chain.
+void OffloadCache::touch_chain(std::span<const EntryId> ids, std::uint32_t chain) {
+  touched_.clear();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i + kWantsAhead < ids.size()) {
+      __builtin_prefetch(&index_.entry(ids[i + kWantsAhead]), 1);
+    }
+    if (is_candidate(ids[i]) && chain_of(ids[i]) == chain) {
+      touched_.push_back(ids[i]);
+    }
   }
+  pin_all(touched_);
+  unpin_all(touched_);
 }
 
 void OffloadCache::drop(EntryId id) {
@@ -155,6 +163,7 @@ void OffloadCache::drop(EntryId id) {
 // REQUIRES: its key is known.
 void OffloadCache::forget(EntryId id) {
   const bool candidate = is_candidate(id);
+  tear(chain_of(id));
   if (index_.entry(id).state == EntryState::kReady) {
     --num_ready_;
   }
@@ -177,6 +186,53 @@ void OffloadCache::clear() {
   }
   if (events_ != nullptr) {
     events_->emplace_back().kind = KeyEventKind::kCleared;
+  }
+}
+
+void OffloadCache::open_chain(std::uint32_t chain) {
+  living_chains_.try_emplace(chain, false);
+  last_dead_ = kNoChain;
+}
+
+void OffloadCache::close_chain(std::uint32_t chain) {
+  living_chains_.erase(chain);
+}
+
+bool OffloadCache::adopt(EntryId id, std::uint32_t chain) {
+  std::uint32_t& owner = index_.entry(id).chain;
+  if (owner == chain) {
+    return true;
+  }
+  if (owner != kNoChain && owner != last_dead_) {
+    if (living_chains_.contains(owner)) {
+      return false;
+    }
+    last_dead_ = owner;
+  }
+  owner = chain;
+  return true;
+}
+
+bool OffloadCache::is_torn(std::uint32_t chain) const {
+  const auto at = living_chains_.find(chain);
+  return at == living_chains_.end() || at->second;
+}
+
+void OffloadCache::mend(std::uint32_t chain) {
+  if (const auto at = living_chains_.find(chain); at != living_chains_.end()) {
+    at->second = false;
+    last_torn_ = kNoChain;
+  }
+}
+
+void OffloadCache::tear(std::uint32_t chain) {
+  ++num_removals_;
+  if (chain == last_torn_) {
+    return;
+  }
+  last_torn_ = chain;
+  if (const auto at = living_chains_.find(chain); at != living_chains_.end()) {
+    at->second = true;
   }
 }
 
@@ -259,6 +315,7 @@ bool OffloadCache::may_evict_slab(std::uint64_t slab, std::uint32_t chain) const
 SlotId OffloadCache::evict(EntryId id) {
   record(KeyEventKind::kRemoved, id);
   policy_->remove_candidate(id);
+  tear(chain_of(id));
   --num_ready_;
   ++num_evictions_;
   return end_entry(id);

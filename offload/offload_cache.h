@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "hostkv/status.h"
@@ -75,8 +76,9 @@ class OffloadCache {
   // The same for many, in the order given.
   void pin_all(std::span<const EntryId> ids);
   void unpin_all(std::span<const EntryId> ids);
-  // The most recent one, where it is a candidate.
-  void touch(EntryId id);
+  // Makes those that the chain has stored, and that are candidates, the most recent ones, in the order given. Entries
+  // may have ended, or have other keys now.
+  void touch_chain(std::span<const EntryId> ids, std::uint32_t chain);
 
   // Bad bytes: no lookup finds the key from now on.
   void drop(EntryId id);
@@ -88,7 +90,18 @@ class OffloadCache {
   [[nodiscard]] std::uint64_t num_used_slots() const { return slots_.num_used_slots(); }
   [[nodiscard]] std::uint64_t num_used_slabs() const { return slots_.num_slabs() - slots_.num_free_slabs(); }
   [[nodiscard]] std::uint64_t num_evictions() const { return num_evictions_; }
+  // Evicted, dropped, or forgotten before they were there.
+  [[nodiscard]] std::uint64_t num_removals() const { return num_removals_; }
   [[nodiscard]] std::uint32_t chain_of(EntryId id) const { return index_.entry(id).chain; }
+
+  // A living chain is told when blocks of it leave. Idempotent.
+  void open_chain(std::uint32_t chain);
+  void close_chain(std::uint32_t chain);
+  // The block is one of this chain from now on. False: it stays that of another living chain.
+  bool adopt(EntryId id, std::uint32_t chain);
+  // Since it was opened, or mended, a block of the chain was evicted or dropped. True for a chain that is not open.
+  [[nodiscard]] bool is_torn(std::uint32_t chain) const;
+  void mend(std::uint32_t chain);
   // R15, by counting everything: kInternal with the difference.
   [[nodiscard]] Status check_conservation() const;
 
@@ -111,6 +124,7 @@ class OffloadCache {
   // The cache lines that the next evictions of the class will need.
   void prefetch_victims(std::uint32_t size_class) const;
   void forget(EntryId id);
+  void tear(std::uint32_t chain);
   void record(KeyEventKind kind, EntryId id) const {
     if (events_ != nullptr) {
       write_event(kind, id);
@@ -133,10 +147,16 @@ class OffloadCache {
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<EntryId> entry_of_slot_;  // [num_slabs x max slots a slab]
   std::vector<EntryId> gathered_;       // scratch: candidates to be handed over together, of one size class
-  KeyEvents* events_ = nullptr;         // null: nobody wants to know
+  std::vector<EntryId> touched_;        // scratch of touch_chain
+  std::unordered_map<std::uint32_t, bool> living_chains_;  // chain -> a block of it has left
+  // The same chain often comes many times in a row: the last that was torn, and the last that was found dead.
+  std::uint32_t last_torn_ = kNoChain;
+  std::uint32_t last_dead_ = kNoChain;
+  KeyEvents* events_ = nullptr;  // null: nobody wants to know
   std::uint64_t num_ready_ = 0;
   std::uint64_t num_pinned_ = 0;
   std::uint64_t num_evictions_ = 0;
+  std::uint64_t num_removals_ = 0;
 };
 
 }  // namespace hostkv

@@ -128,7 +128,9 @@ struct RequestInfo {
 struct MatchResult {
   // kRetry: loads in flight fill their share of the device (option max_loading_share) and there is a hit. Nothing is
   // promised: ask again next step. Never without a load in flight.
-  enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2 };
+  // kMoreHashes: the answer hangs on prefix hashes that the engine has and did not append yet. Nothing is promised or
+  // counted: append more (all, to be asked at most twice) and ask again. Only with `has_more_hashes`.
+  enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2, kMoreHashes = 3 };
   Kind kind = Kind::kMiss;
   // Beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4).
   std::int64_t num_external_tokens = 0;
@@ -248,7 +250,10 @@ class SchedulerConnector {
   // A promise pins its host slots until it is taken or dropped, its device blocks until the step's metadata is built:
   // taken later, they are looked up again. Device blocks are left out where they and the load's targets do not fit
   // beside each other, and in the lookup behind a promise of them that was not taken: the answer may then be shorter.
-  virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens) = 0;
+  // `has_more_hashes`: the engine has appended a part of the prefix hashes that it has. A prompt of which nothing is
+  // stored is told by its first ones, so that a long miss costs no more than a short one.
+  virtual Result<MatchResult> match_prefix(RequestId id, std::int64_t num_tokens, std::int64_t num_local_tokens,
+                                           bool has_more_hashes = false) = 0;
   // The request owns its blocks now. `tables` is its complete table of every group [num_groups]; what the load fills
   // (from the block that the local tokens end inside of, where they do) is the request's alone. Entries below
   // floor(local tokens / span of the group) are not read; with num_external_tokens 0 none is, and each table may be an

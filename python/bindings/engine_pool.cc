@@ -13,6 +13,9 @@ namespace hostkv::python {
 namespace {
 
 constexpr std::size_t kGroupSuffixBytes = 4;
+// A pool's block objects lie scattered over the heap: a loop over many asks for their memory so many ahead.
+constexpr std::size_t kObjectsAhead = 16;
+constexpr std::size_t kNumbersAhead = 8;
 
 std::int64_t number(nb::handle object) {
   const long long value = PyLong_AsLongLong(object.ptr());
@@ -122,6 +125,12 @@ nb::handle EnginePool::block_object(BlockId block) const {
   return object;
 }
 
+void EnginePool::prefetch(std::span<const BlockId> blocks, std::size_t at) const {
+  if (at + kObjectsAhead < blocks.size()) {
+    owners_.prefetch(block_object(blocks[at + kObjectsAhead]));
+  }
+}
+
 GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
   if (first_block < 0) {
     throw nb::value_error("a table is read from a negative block on");
@@ -138,6 +147,10 @@ GroupTable EnginePool::convert(nb::handle blocks, std::int64_t first_block) {
   const Py_ssize_t size = PyList_Size(fast.ptr());
   table.assign(static_cast<std::size_t>(size), kNullBlock);
   for (Py_ssize_t i = first_block; i < size; ++i) {
+    if (i + Py_ssize_t{kObjectsAhead} < size) {
+      id_.prefetch(PyList_GetItem(fast.ptr(), i + Py_ssize_t{kObjectsAhead}));
+      id_.prefetch_value(PyList_GetItem(fast.ptr(), i + Py_ssize_t{kNumbersAhead}));
+    }
     PyObject* block = PyList_GetItem(fast.ptr(), i);
     if (block == nullptr) {
       throw nb::python_error();
@@ -160,16 +173,20 @@ bool EnginePool::holds_alone() const {
 // raise comes first, so that a failure leaves nothing pinned.
 void EnginePool::pin_all(std::span<const BlockId> blocks) {
   nb::list of_nobody;
-  nb::list owned;
-  for (const BlockId block : blocks) {
-    const nb::handle object = block_object(block);
-    const bool has_owner = !counts_accesses_ && owners_.number(object) > 0;
-    (has_owner ? owned : of_nobody).append(object);
+  owned_.clear();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    prefetch(blocks, i);
+    const nb::handle object = block_object(blocks[i]);
+    if (!counts_accesses_ && owners_.number(object) > 0) {
+      owned_.push_back(object);
+    } else {
+      of_nobody.append(object);
+    }
   }
   if (nb::len(of_nobody) > 0) {
     shim_.attr("touch")(of_nobody);
   }
-  for (const nb::handle object : owned) {
+  for (const nb::handle object : owned_) {
     owners_.set_number(object, owners_.number(object) + 1);
   }
   for (const BlockId block : blocks) {
@@ -203,9 +220,10 @@ void EnginePool::drop_owner(BlockId block, nb::list& last) {
 
 void EnginePool::drop_owners(std::span<const BlockId> blocks, const char* method) {
   nb::list last;
-  for (const BlockId block : blocks) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
     answer(0, [&] {
-      drop_owner(block, last);
+      prefetch(blocks, i);
+      drop_owner(blocks[i], last);
       return 0;
     });
   }

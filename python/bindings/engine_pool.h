@@ -62,6 +62,8 @@ class EnginePool final : public EngineBlocks {
   // The checked number of a block object, and back.
   [[nodiscard]] BlockId id_of(nanobind::handle block) const;
   [[nodiscard]] nanobind::handle block_object(BlockId block) const;
+  // Starts the fetch of what a loop over `blocks` will read of a block object soon.
+  void prefetch(std::span<const BlockId> blocks, std::size_t at) const;
   template <class Answer, class Call>
   Answer answer(Answer otherwise, Call call) const;
   void pin_all(std::span<const BlockId> blocks);
@@ -96,6 +98,7 @@ class EnginePool final : public EngineBlocks {
 
   std::vector<std::vector<BlockId>> tables_;  // handed out in this call; their memory is used again
   std::size_t num_tables_ = 0;
+  std::vector<nanobind::handle> owned_;        // scratch of pin_all
   std::vector<nanobind::object> victim_keys_;  // keep the bytes of the last victims alive
 };
 

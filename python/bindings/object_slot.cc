@@ -53,6 +53,14 @@ PyObject* ObjectSlot::in_place(nb::handle object) const {
   return value;
 }
 
+void ObjectSlot::prefetch(nb::handle object) const {
+  __builtin_prefetch(place(object, offset_), 1);
+}
+
+void ObjectSlot::prefetch_value(nb::handle object) const {
+  __builtin_prefetch(in_place(object));
+}
+
 nb::object ObjectSlot::get(nb::handle object) const {
   if (PyObject* value = in_place(object); value != nullptr) {
     return nb::borrow(value);

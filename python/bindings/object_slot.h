@@ -18,6 +18,10 @@ class ObjectSlot {
   ObjectSlot(nanobind::handle type, nanobind::object name);
 
   [[nodiscard]] bool has_place() const { return offset_ > 0; }
+  // Starts the fetch of the value's place in the object.
+  void prefetch(nanobind::handle object) const;
+  // Of the value itself: the place has come. Nothing where it goes by name.
+  void prefetch_value(nanobind::handle object) const;
   [[nodiscard]] nanobind::object get(nanobind::handle object) const;
   [[nodiscard]] std::int64_t number(nanobind::handle object) const;
   void set_number(nanobind::handle object, std::int64_t value) const;

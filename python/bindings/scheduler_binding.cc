@@ -7,8 +7,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,9 +110,9 @@ class Scheduler {
     pool_.know_request(RequestId{id}, std::move(engine_id));
   }
 
-  // Hashes first .. end of the engine's list.
-  void append_block_hashes(std::uint64_t id, const nb::list& hashes, std::size_t first) {
-    const std::size_t end = nb::len(hashes);
+  // Hashes first .. end of the engine's list; `end` may lie behind it.
+  void append_block_hashes(std::uint64_t id, const nb::list& hashes, std::size_t first, std::size_t end) {
+    end = std::min<std::size_t>(end, nb::len(hashes));
     std::size_t size = 0;
     for (std::size_t i = first; i < end; ++i) {
       char* data = nullptr;
@@ -137,9 +139,10 @@ class Scheduler {
   }
 
   std::tuple<int, std::int64_t, std::int64_t> match_prefix(std::uint64_t id, std::int64_t num_tokens,
-                                                           std::int64_t num_local_tokens) {
+                                                           std::int64_t num_local_tokens, bool has_more_hashes) {
     pool_.begin_call();
-    const MatchResult match = of_engine(core_->match_prefix(RequestId{id}, num_tokens, num_local_tokens));
+    const MatchResult match =
+        of_engine(core_->match_prefix(RequestId{id}, num_tokens, num_local_tokens, has_more_hashes));
     return {static_cast<int>(match.kind), match.num_external_tokens, match.shared_prefix_tokens};
   }
 
@@ -326,9 +329,11 @@ void bind_scheduler(nb::module_& module) {
            "slots_per_slab"_a, "fingerprint"_a)
       .def("add_request", &Scheduler::add_request, "request"_a, "engine_id"_a, "num_prompt_tokens"_a,
            "skip_reading_cache"_a = false, "max_offload_tokens"_a = nb::none())
-      .def("append_block_hashes", &Scheduler::append_block_hashes, "request"_a, "hashes"_a, "first"_a)
+      .def("append_block_hashes", &Scheduler::append_block_hashes, "request"_a, "hashes"_a, "first"_a,
+           "end"_a = std::numeric_limits<std::size_t>::max())
       .def("truncate_block_hashes", &Scheduler::truncate_block_hashes, "request"_a, "num_hashes"_a)
-      .def("match_prefix", &Scheduler::match_prefix, "request"_a, "num_tokens"_a, "num_local_tokens"_a)
+      .def("match_prefix", &Scheduler::match_prefix, "request"_a, "num_tokens"_a, "num_local_tokens"_a,
+           "has_more_hashes"_a = false)
       .def("on_blocks_allocated", &Scheduler::on_blocks_allocated, "request"_a, "tables"_a, "num_local_tokens"_a,
            "num_external_tokens"_a)
       .def("cancel_match", &Scheduler::cancel_match, "request"_a)

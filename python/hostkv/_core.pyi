@@ -90,10 +90,14 @@ class Scheduler:
         skip_reading_cache: bool = False,
         max_offload_tokens: int | None = None,
     ) -> None: ...
-    def append_block_hashes(self, request: int, hashes: list[bytes], first: int) -> None: ...
+    def append_block_hashes(self, request: int, hashes: list[bytes], first: int, end: int = ...) -> None:
+        """hashes[first:end]."""
+
     def truncate_block_hashes(self, request: int, num_hashes: int) -> None: ...
-    def match_prefix(self, request: int, num_tokens: int, num_local_tokens: int) -> tuple[int, int, int]:
-        """(0 miss, 1 hit, 2 ask again; tokens behind the local ones; tokens of the prefix that attention alone has)."""
+    def match_prefix(
+        self, request: int, num_tokens: int, num_local_tokens: int, has_more_hashes: bool = False
+    ) -> tuple[int, int, int]:
+        """(0 miss, 1 hit, 2 ask again next step, 3 append more hashes and ask again; tokens behind the local ones; tokens of the prefix that attention alone has)."""
 
     def on_blocks_allocated(
         self, request: int, tables: Sequence[Sequence[Any]], num_local_tokens: int, num_external_tokens: int

@@ -24,9 +24,10 @@ from hostkv.vllm.stats import HostKVStats, StatsSource
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
-_HIT, _RETRY = 1, 2
+_HIT, _RETRY, _MORE_HASHES = 1, 2, 3
 _OK = 0
 _WIND_DOWN_SECONDS = 10.0
+_FIRST_HASHES = 64  # a lookup begins with so many: most prompts of which nothing is stored show it by the first ones
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +36,8 @@ class Tracked:
 
     handle: int
     request: Any
-    num_hashes: int = 0
-    last_hash: Any = None
+    num_hashes: int = 0  # that the core has
+    last_hash: Any = None  # of those
     local_tokens: int = 0  # of the last lookup
     owns_blocks: bool = False
     admission: int = 0  # the step in which the engine gave it its blocks
@@ -57,6 +58,7 @@ class SchedulerSide:
         self._guard = Guard("scheduler")
         self.core: _core.Scheduler | None = None
         self.geometry: _core.Geometry | None = None
+        self._hash_tokens = 1  # of a prefix hash
         self._translator: events.EventTranslator | None = None
         self._events: list[Any] = []
         self._stats = StatsSource()
@@ -87,6 +89,7 @@ class SchedulerSide:
             start_report.log_lines(logger, start_report.config_warnings(self._vllm_config))
             return
         self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config)
+        self._hash_tokens = self.geometry.hash_block_tokens
         alignment = compat.alignment_of_manager(kv_cache_manager)
         if alignment is not None and alignment != self.geometry.hit_alignment_tokens:
             logger.warning(
@@ -188,20 +191,34 @@ class SchedulerSide:
         told, self._events = self._events, []
         return told
 
-    def _sync_hashes(self, tracked: Tracked) -> None:
-        """Hands over new prefix hashes. A session may have gone back: hashes are chained, so the last one tells."""
+    def _sync_hashes(self, tracked: Tracked, num_wanted: int) -> bool:
+        """Hands over prefix hashes until the core has `num_wanted`, or all. A session may have gone back: hashes are
+        chained, so the last one tells. True: there are more."""
         hashes = tracked.request.block_hashes
         known = tracked.num_hashes
-        if known == len(hashes) and (known == 0 or hashes[-1] is tracked.last_hash):
-            return
+        if known > 0 and (len(hashes) < known or hashes[known - 1] is not tracked.last_hash):
+            known = self._go_back(tracked, hashes)
+        wanted = min(num_wanted, len(hashes))
+        if known < wanted:
+            assert self.core is not None
+            self.core.append_block_hashes(tracked.handle, hashes, known, wanted)
+            tracked.num_hashes, tracked.last_hash = wanted, hashes[wanted - 1]
+        return tracked.num_hashes < len(hashes)
+
+    def _go_back(self, tracked: Tracked, hashes: Any) -> int:
+        """How many of the hashes that the core has are still right."""
+        known = tracked.num_hashes
+        if len(hashes) >= known and hashes[known - 1] == tracked.last_hash:
+            tracked.last_hash = hashes[known - 1]
+            return known
         assert self.core is not None
-        if known > 0 and (len(hashes) < known or hashes[known - 1] != tracked.last_hash):
-            self.core.truncate_block_hashes(tracked.handle, 0)
-            known = 0
-        if len(hashes) > known:
-            self.core.append_block_hashes(tracked.handle, hashes, known)
-        tracked.num_hashes = len(hashes)
-        tracked.last_hash = hashes[-1] if hashes else None
+        self.core.truncate_block_hashes(tracked.handle, 0)
+        tracked.num_hashes, tracked.last_hash = 0, None
+        return 0
+
+    def _sync_tokens(self, tracked: Tracked, num_tokens: int) -> None:
+        """Hands over the hashes of what is computed: no more is asked for by a store."""
+        self._sync_hashes(tracked, num_tokens // self._hash_tokens)
 
     def on_new_request(self, request: Any) -> None:
         if self.core is not None and not self._guard.broken:
@@ -217,10 +234,9 @@ class SchedulerSide:
         with self._guard("get_num_new_matched_tokens"):
             self._changed = True
             tracked = self._track(request)
-            self._sync_hashes(tracked)
             tracked.local_tokens = num_local_tokens
             tracked.owns_blocks = False
-            kind, tokens, shared_prefix = self.core.match_prefix(tracked.handle, request.num_tokens, num_local_tokens)
+            kind, tokens, shared_prefix = self._look_up(tracked, num_local_tokens)
             if shared_prefix > (getattr(request, "shared_prefix_boundary", None) or 0):
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
@@ -228,6 +244,17 @@ class SchedulerSide:
             if kind == _HIT:
                 return tokens, True
         return 0, False
+
+    def _look_up(self, tracked: Tracked, num_local_tokens: int) -> tuple[int, int, int]:
+        assert self.core is not None and self.geometry is not None
+        behind_local = num_local_tokens + 2 * self.geometry.scheduler_block_tokens
+        has_more = self._sync_hashes(tracked, behind_local // self._hash_tokens + _FIRST_HASHES)
+        num_tokens = tracked.request.num_tokens
+        answer = self.core.match_prefix(tracked.handle, num_tokens, num_local_tokens, has_more)
+        if answer[0] == _MORE_HASHES:
+            self._sync_hashes(tracked, len(tracked.request.block_hashes))
+            answer = self.core.match_prefix(tracked.handle, num_tokens, num_local_tokens)
+        return answer
 
     def loaded_groups(self) -> tuple[int, ...]:
         """get_loaded_kv_cache_group_ids: the groups whose new blocks a load fills."""
@@ -243,7 +270,7 @@ class SchedulerSide:
         if not self._guard.broken:
             with self._guard("update_state_after_alloc"):
                 tracked = self._track(request)
-                self._sync_hashes(tracked)
+                self._sync_tokens(tracked, tracked.local_tokens + num_external_tokens)
                 try:
                     self.core.on_blocks_allocated(tracked.handle, tables, tracked.local_tokens, num_external_tokens)
                 except ValueError:
@@ -291,9 +318,10 @@ class SchedulerSide:
             if tracked is None or not tracked.owns_blocks or tracked.handle in self._loading:
                 continue
             request = tracked.request
-            self._sync_hashes(tracked)
             computed = request.num_computed_tokens
-            scheduled += (tracked.handle, computed, max(0, min(num_tokens, request.num_tokens - computed)))
+            taken = max(0, min(num_tokens, request.num_tokens - computed))
+            self._sync_tokens(tracked, computed + taken)
+            scheduled += (tracked.handle, computed, taken)
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
         if step:
             message.step = step
@@ -313,6 +341,7 @@ class SchedulerSide:
         for request_id, entries in offered.items():
             tracked = self._requests.get(request_id)
             if tracked is not None and request_id not in finished:
+                self._sync_tokens(tracked, max(boundary for _, _, boundary in entries))
                 hand_offs += [(tracked.handle, group, block, boundary) for group, block, boundary in entries]
         return hand_offs
 
@@ -414,8 +443,8 @@ class SchedulerSide:
         computed = 0
         if not self._guard.broken:
             with self._guard("request_finished_all_groups"):
-                self._sync_hashes(tracked)
                 computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
+                self._sync_tokens(tracked, computed)
         with self._guard("request_finished_all_groups"):
             self._forget(tracked, computed if tracked.owns_blocks else 0)
 

@@ -8,6 +8,9 @@
 #include "tests/support/cache_helpers.h"
 
 namespace hostkv::testing {
+
+std::uint64_t num_known_early = 0;
+
 namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -123,11 +126,34 @@ class Asked {
     }
   }
 
+  // With the first hashes alone the answer is that of all of them, or it is said that it hangs on more.
+  std::string problem_with_some_hashes() {
+    const PrefixSearch::Answer all = search_.longest_boundary(hashes_, c_.num_tokens, c_.num_local_tokens);
+    const std::vector<std::int64_t> lost = search_.lost_tokens();
+    for (std::int64_t num_hashes = 0; num_hashes < hashes_.size(); ++num_hashes) {
+      HashChain some = hashes_;
+      some.truncate(num_hashes);
+      const PrefixSearch::Answer answer = search_.longest_boundary(some, c_.num_tokens, c_.num_local_tokens);
+      const bool same = answer.boundary_tokens == all.boundary_tokens &&
+                        answer.shared_prefix_tokens == all.shared_prefix_tokens && search_.lost_tokens() == lost;
+      if (!answer.hangs_on_hashes && !same) {
+        return "with " + std::to_string(num_hashes) + " hashes the boundary is " +
+               std::to_string(answer.boundary_tokens) + ", with all " + std::to_string(all.boundary_tokens);
+      }
+      num_known_early += answer.hangs_on_hashes ? 0 : 1;
+    }
+    search_.longest_boundary(hashes_, c_.num_tokens, c_.num_local_tokens);
+    return "";
+  }
+
   std::string problem() {
     const std::int64_t expected = longest_by_trying_all(c_);
     const std::int64_t got = search_.longest_boundary(hashes_, c_.num_tokens, c_.num_local_tokens).boundary_tokens;
     if (got != expected) {
       return "boundary " + std::to_string(got) + ", expected " + std::to_string(expected);
+    }
+    if (std::string found = problem_with_some_hashes(); !found.empty()) {
+      return found;
     }
     if (got == c_.num_local_tokens) {
       return "";

@@ -29,6 +29,8 @@ std::int64_t longest_by_trying_all(const JointCase& c);
 // "" where the library's search agrees with it, and every block that its load names is where it says, is needed, and
 // comes from the device where the device has it.
 std::string problem_of(const JointCase& c);
+// Answers that the first hashes were enough for, in all calls of problem_of so far.
+extern std::uint64_t num_known_early;
 
 // The same with fewer keys, tokens and groups' keys, as long as there is a problem.
 JointCase shrunk(JointCase c);

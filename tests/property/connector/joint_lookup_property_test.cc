@@ -80,6 +80,7 @@ TEST(JointLookup, AgreesWithTryingEveryBoundaryOnEveryDealOfTheKeys) {
   RecordProperty("inside_blocks", std::to_string(num_inside_blocks));
   EXPECT_GT(num_hits, num_cases / 10);
   EXPECT_GT(num_inside_blocks, num_cases / 200);
+  EXPECT_GT(num_known_early, num_cases / 10) << "no lookup was answered by its first hashes";
 }
 
 }  // namespace

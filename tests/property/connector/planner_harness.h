@@ -80,6 +80,7 @@ class PlannerHarness {
     made.hashes = hashes_of(geometry_, text, num_tokens);
     made.admitted = true;
     made.chain = static_cast<std::uint32_t>(last_request_);
+    cache_.open_chain(made.chain);
     for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
       extend_table(made, g, table_blocks);
     }

@@ -326,12 +326,26 @@ class CacheModel {
     }
   }
 
+  // Some of one chain and of others, some of them twice.
   void touch_some(Random& random) {
-    if (const auto number = some(random, [](const Block&) { return true; })) {
-      cache_.touch(blocks_.at(*number).id);
-      if (blocks_.at(*number).ready && blocks_.at(*number).pins == 0) {
-        oldest_first_.remove(*number);
-        make_candidate(*number);
+    std::vector<std::uint64_t> numbers;
+    std::vector<EntryId> ids;
+    for (std::int64_t n = pick(random, 1, 6); n > 0; --n) {
+      if (const auto number = some(random, [](const Block&) { return true; })) {
+        numbers.push_back(*number);
+        ids.push_back(blocks_.at(*number).id);
+      }
+    }
+    if (numbers.empty()) {
+      return;
+    }
+    const std::uint32_t chain = blocks_.at(numbers.front()).chain;
+    cache_.touch_chain(ids, chain);
+    for (const std::uint64_t number : numbers) {
+      const Block& block = blocks_.at(number);
+      if (block.ready && block.pins == 0 && block.chain == chain) {
+        oldest_first_.remove(number);
+        make_candidate(number);
       }
     }
   }

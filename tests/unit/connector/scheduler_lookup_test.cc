@@ -55,6 +55,36 @@ TEST_F(SchedulerLookup, ACancelledPromisePinsNothing) {
   EXPECT_EQ(rig_.allocate(2, 25, 24).code(), StatusCode::kInvalidArgument) << "24 tokens are promised no longer";
 }
 
+// A long prompt of which nothing is stored is told by its first hashes; what hangs on more is neither counted nor
+// promised.
+TEST_F(SchedulerLookup, AnswersByTheFirstHashesOrAsksForMore) {
+  rig_.store(1, "abcdefgh", 32);
+  const SchedulerMetrics before = rig_.connector->metrics();
+  ASSERT_EQ(rig_.connector->add_request({.id = RequestId{2}, .num_prompt_tokens = 33}), Status());
+  const std::vector<std::byte> hashes = hashes_of("abcdefgh", 8);
+  const auto first = std::span(hashes).first(4 * 32);
+  ASSERT_EQ(rig_.connector->append_block_hashes(RequestId{2}, first, 32), Status());
+  for (int asked = 0; asked < 2; ++asked) {
+    const Result<MatchResult> match = rig_.connector->match_prefix(RequestId{2}, 33, 0, true);
+    ASSERT_TRUE(match.has_value());
+    EXPECT_EQ(match->kind, MatchResult::Kind::kMoreHashes);
+    EXPECT_EQ(match->num_external_tokens, 0);
+  }
+  EXPECT_EQ(rig_.connector->metrics().lookups, before.lookups);
+  EXPECT_EQ(rig_.connector->metrics().queried_tokens, before.queried_tokens);
+  EXPECT_EQ(rig_.connector->metrics().pinned_slots, 0);
+  ASSERT_EQ(rig_.connector->append_block_hashes(RequestId{2}, std::span(hashes).subspan(4 * 32), 32), Status());
+  EXPECT_EQ(rig_.match(2, 33), 32);
+  EXPECT_EQ(rig_.connector->metrics().lookups, before.lookups + 1);
+
+  ASSERT_EQ(rig_.connector->add_request({.id = RequestId{3}, .num_prompt_tokens = 4001}), Status());
+  ASSERT_EQ(rig_.connector->append_block_hashes(RequestId{3}, hashes_of("axyz", 4), 32), Status());
+  const Result<MatchResult> hit = rig_.connector->match_prefix(RequestId{3}, 4001, 0, true);
+  ASSERT_TRUE(hit.has_value());
+  EXPECT_EQ(hit->kind, MatchResult::Kind::kHit) << "the second block is missing: more hashes change nothing";
+  EXPECT_EQ(hit->num_external_tokens, 4);
+}
+
 TEST(SchedulerLookupOfNothing, AHitThatNeedsNoBlockIsLoadedWithoutAJob) {
   SchedulerRig rig(resolved({.groups = {chunked(4, 8)}}), 2);
   rig.report_all(8);

@@ -83,7 +83,10 @@ TEST(OffloadCache, TouchAndUnpinMakeAnEntryTheMostRecent) {
   for (std::uint64_t number = 0; number < 3; ++number) {
     ASSERT_TRUE(store_one(cache, number));
   }
-  cache.touch(find_in(cache, key_of(0)));
+  const EntryId first = find_in(cache, key_of(0));
+  cache.touch_chain(std::span(&first, 1), cache.chain_of(first) + 1);  // of another chain: stays where it is
+  const EntryId twice[] = {first, first};
+  cache.touch_chain(twice, cache.chain_of(first));
   pin_key(cache, 1);
   cache.unpin(find_in(cache, key_of(1)));
   ASSERT_TRUE(store_one(cache, 3));
