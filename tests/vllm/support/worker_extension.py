@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from vllm_on_cpu import cpu_patches
+from vllm_on_cpu import start_worker as start_worker  # applies the patches of this process's parent
 
 NAME = f"{__name__}.Extension"
 PATCH_VARIABLE = "HOSTKV_TEST_PATCH"
