@@ -29,10 +29,6 @@ class Cell:
         return f"{self.model.label}-interleave{self.interleave}{'' if self.corrected else '-uncorrected'}"
 
     @property
-    def hybrid(self) -> bool:
-        return "layer_types" in self.model.fields
-
-    @property
     def patches(self) -> tuple[str, ...]:
         copy = ("longest_copy",) if self.corrected else ()
         mla = ("mla",) if self.model is models.MLA else ()

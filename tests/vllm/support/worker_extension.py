@@ -47,6 +47,14 @@ class Extension:
             slot for job in reversed(self._proxy().loads) for g, b, slot in job.blocks if (g, b) == (group, block)
         )
 
+    def hostkv_interleave(self) -> int:
+        """What this rank's model runs with."""
+        return int(self.model_runner.parallel_config.cp_kv_cache_interleave_size)  # type: ignore[attr-defined]
+
+    def hostkv_bytes(self, group: int, slot: int) -> bytes:
+        """This rank's own copy of a slot."""
+        return bytes(self._proxy().host_block(group, slot))
+
     def _proxy(self) -> Any:
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
