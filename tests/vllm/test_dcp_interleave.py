@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from conftest import Engines
 from support import cases, sibling
 from support.compare import assert_same
@@ -15,7 +16,7 @@ from support.engine import HOST_BYTES, Engine
 from support.rest import assert_at_rest
 from support.theory import Geometry
 from test_dcp import cold_answer
-from vllm_on_cpu import models
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
 from hostkv import _core
 from hostkv.vllm import geometry as geometries
@@ -63,6 +64,7 @@ def a_config(interleave: int = 1, **parallel: int) -> Any:
     return SimpleNamespace(
         parallel_config=SimpleNamespace(**{**sizes, **parallel}),
         cache_config=SimpleNamespace(enable_prefix_caching=True, block_size=32, prefix_match_unit=None),
+        kv_transfer_config=SimpleNamespace(),
     )
 
 
@@ -88,3 +90,38 @@ def a_state(block_tokens: int) -> MambaSpec:
 def resolved(config: Any, *blocks: tuple[str, int], **known: int) -> _core.Geometry:
     cache = SimpleNamespace(kv_cache_groups=groups_of(*blocks), hash_block_size=None, cache_hit_alignment_tokens=None)
     return geometries.resolve(cache, config, **known)
+
+
+HYBRID = (("state", 32), ("full", 32))
+
+
+def test_keys_depend_on_everything_that_decides_which_rank_holds_which_bytes() -> None:
+    """The fingerprint goes into every key. State and page sizes follow the number of ranks, rows follow the others."""
+    base = resolved(a_config(), *HYBRID).fingerprint
+    others = {
+        "interleave": resolved(a_config(8), *HYBRID),
+        "tp": resolved(a_config(tensor_parallel_size=4), *HYBRID),
+        "dcp": resolved(a_config(tensor_parallel_size=4, decode_context_parallel_size=4), *HYBRID),
+        "pp": resolved(a_config(pipeline_parallel_size=2), *HYBRID),
+        "tp without dcp": resolved(a_config(decode_context_parallel_size=1), *HYBRID),
+    }
+    found = [base, *(geometry.fingerprint for geometry in others.values())]
+    assert len(set(found)) == len(found), others
+    assert resolved(a_config(), *HYBRID).fingerprint == base
+
+
+def test_the_interleave_of_the_workers_counts_where_it_is_known() -> None:
+    forced = resolved(a_config(1), *HYBRID, interleave_tokens=32).fingerprint
+    assert forced == resolved(a_config(32), *HYBRID).fingerprint != resolved(a_config(1), *HYBRID).fingerprint
+
+
+def test_interleave_that_does_not_divide_every_sharded_block_is_refused_by_name() -> None:
+    """A forced interleave is the smallest block of any group: a larger one need not be a multiple of it."""
+    with pytest.raises(ValueError, match=r"FullAttentionSpec.*block_tokens 48 .*interleave_tokens 32"):
+        resolved(a_config(1), ("state", 32), ("full", 48), interleave_tokens=32)
+    with pytest.raises(ValueError, match=r"group 1.*block_tokens 48"):
+        resolved(a_config(32), ("full", 64), ("full", 48))
+
+
+def test_interleave_need_not_divide_blocks_that_are_not_sharded() -> None:
+    assert resolved(a_config(64), ("state", 32), ("full", 64)).span_tokens(1) == 128
