@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from conftest import Engines
 from support import cases
-from support.compare import Answer, assert_same, difference
-from support.contexts import CELLS, GDN, GRANITE, LLAMA, MLA, NUM_RANKS, Cell, rpc, slots_of_last_load
-from support.engine import Engine
+from support.compare import BATCH_TOLERANCE, Answer, assert_same, difference
+from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, cold_answer, rpc, slot_of_last_load
+from support.engine import Engine, Lookup
+from support.oracle import Oracle
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry, rows_held
+from vllm_on_cpu import models
 
 RANKS = range(NUM_RANKS)
 
@@ -29,12 +31,6 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 @pytest.fixture
 def engine(cell: Cell, engines: Engines, checkpoints: Path) -> Engine:
     return engines.get(cell.config(checkpoints))
-
-
-def cold_answer(engine: Engine, prompt: list[int]) -> Answer:
-    answer, loads = engine.ask_one(prompt)
-    assert (answer.cached_tokens, loads) == (0, []), "not cold"
-    return answer
 
 
 # ------------------------------------------------------------------------------------------ cold, hot, evict, replay
@@ -68,14 +64,14 @@ def flips_of_first_blocks(cell: Cell, engine: Engine, expected: Answer) -> list[
     changes = []
     for group, table in enumerate(load.tables):
         block = next(block for block in table if block)
-        slot = slots_of_last_load(engine, group, block)
+        slot = slot_of_last_load(engine, group, block)
         changes += [flip_changes(engine, expected, rank, group, slot) for rank in RANKS]
     engine.evict_device()
     assert_same(expected, engine.ask(cases.PROMPT)[0])
     return changes
 
 
-def replayed(engine: Engine):  # type: ignore[no-untyped-def]
+def replayed(engine: Engine) -> Lookup:
     """The load that serves the prompt now."""
     rpc(engine, "hostkv_fail_loads", 0, 0)  # puts the proxies in, which note what is loaded
     engine.evict_device()
@@ -147,7 +143,7 @@ def test_half_filled_block_is_stored_and_loaded_on_every_rank(cell: Cell, engine
     assert loads == [(0, boundary)]
     assert_same(expected, answer)
     block = engine.loads[-1].tables[group][boundary // geometry.spans[group]]
-    slot = slots_of_last_load(engine, group, block)
+    slot = slot_of_last_load(engine, group, block)
     filled = boundary % geometry.spans[group]
     held = [rows_held(rank, filled, NUM_RANKS, cell.interleave) for rank in RANKS]
     assert sum(held) == filled
@@ -167,13 +163,36 @@ def test_ranks_hold_tokens_of_their_own(cell: Cell, engine: Engine) -> None:
     engine.ask(cases.PROMPT)
     load = replayed(engine)
     for group, table in enumerate(load.tables):
-        slots = [slots_of_last_load(engine, group, block) for block in table[: -1 or None] if block]
+        slots = [slot_of_last_load(engine, group, block) for block in table[: -1 or None] if block]
         for slot in slots[:3]:
             first, second = rpc(engine, "hostkv_bytes", group, slot)
             assert first != second, f"group {group}, slot {slot}"
 
 
+@pytest.mark.parametrize("cell", [*LLAMA, *GRANITE], indirect=True, ids=lambda cell: cell.name)
+def test_two_ranks_answer_as_one_rank_with_vllms_own_kernel(
+    cell: Cell, engine: Engine, oracle: Oracle, checkpoints: Path
+) -> None:
+    """Otherwise the reference attention could be exact and wrong. The sums of two ranks are rounded differently."""
+    prompts = [cases.PROMPT, *cases.OTHERS[:3]]
+    folder = models.checkpoint(cell.model, checkpoints)
+    for prompt, expected in zip(prompts, oracle.answers(folder, prompts), strict=True):
+        assert_same(expected, engine.ask(prompt)[0], BATCH_TOLERANCE)
+
+
 # ------------------------------------------------------------------------------------------------------ failed loads
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_torn_load_of_one_rank_that_nobody_reports_is_wrong(engine: Engine, rank: int) -> None:
+    """The fault is real: the tests below would pass for nothing otherwise."""
+    expected = cold_answer(engine, cases.PROMPT)
+    engine.evict_device()
+    rpc(engine, "hostkv_fail_loads", rank, 1, True)
+    assert not difference(expected, engine.ask(cases.PROMPT)[0]).exact
+    rpc(engine, "hostkv_fail_loads", rank, 0)
+    engine.evict_device()
+    assert_same(expected, engine.ask(cases.PROMPT)[0])
 
 
 @pytest.mark.parametrize("rank", RANKS)

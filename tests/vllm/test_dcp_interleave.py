@@ -11,11 +11,10 @@ import torch
 from conftest import Engines
 from support import cases, sibling
 from support.compare import assert_same
-from support.contexts import MLA, NUM_RANKS, Cell, rpc
+from support.contexts import MLA, NUM_RANKS, Cell, cold_answer, rpc
 from support.engine import HOST_BYTES, Engine
 from support.rest import assert_at_rest
 from support.theory import Geometry
-from test_dcp import cold_answer
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
 from hostkv import _core

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from support import worker_extension
-from support.engine import Engine, EngineConfig
+from support.compare import Answer
+from support.engine import Engine, EngineConfig, Prompt
 from vllm_on_cpu import models
 
 NUM_RANKS = 2
@@ -67,7 +68,14 @@ def rpc(engine: Engine, method: str, *arguments: Any) -> list[Any]:
     return list(engine.llm.collective_rpc(method, args=arguments))
 
 
-def slots_of_last_load(engine: Engine, group: int, block: int) -> int:
+def slot_of_last_load(engine: Engine, group: int, block: int) -> int:
     """The host slot that filled this device block, the same on every rank: each of them has loaded it."""
     (slot,) = set(rpc(engine, "hostkv_last_slot", group, block))
     return int(slot)
+
+
+def cold_answer(engine: Engine, prompt: Prompt, **more: Any) -> Answer:
+    """The reference: nothing of the prompt is cached."""
+    answer, loads = engine.ask_one(prompt, **more)
+    assert (answer.cached_tokens, loads) == (0, []), "not cold"
+    return answer

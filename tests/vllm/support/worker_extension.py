@@ -20,10 +20,11 @@ class Extension:
 
     rank: int
 
-    def hostkv_fail_loads(self, rank: int, count: int) -> None:
-        """Rank `rank` fails its next `count` loads; the others load well."""
+    def hostkv_fail_loads(self, rank: int, count: int, silent: bool = False) -> None:
+        """Rank `rank` fails its next `count` loads; the others load well. `silent`: and says that it loaded well too."""
         proxy = self._proxy()
         proxy.fail_loads = count if self.rank == rank else 0
+        proxy.silent = silent
 
     def hostkv_hold_loads(self, rank: int, polls: int) -> None:
         """Rank `rank` reports a load `polls` polls later than it ended."""

@@ -1,0 +1,80 @@
+"""Boundaries inside a block of attention: without them half of the prompts never hit, and around them the engine's own
+copy-on-write loses bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Engines
+from support import cases
+from support.compare import assert_same, difference
+from support.contexts import GRANITE, Cell, cold_answer
+from support.engine import Engine
+from support.rest import assert_at_rest
+from support.theory import Geometry
+
+FIRST_AND_LAST = [GRANITE[0], GRANITE[-1]]
+
+
+@pytest.mark.parametrize("cell", FIRST_AND_LAST, ids=lambda cell: cell.name)
+def test_coarse_boundaries_miss_what_lies_at_an_odd_multiple(cell: Cell, engines: Engines, checkpoints: Path) -> None:
+    engine = engines.get(cell.config(checkpoints, {"boundaries": "coarse"}))
+    geometry = Geometry.of(engine)
+    for tokens, hit in ((300, 0), (340, 320)):
+        prompt = cases.random_tokens(f"coarse {tokens}", tokens)
+        state = geometry.replay_boundary(tokens)
+        assert hit == (0 if state % geometry.scheduler_block else state)
+        expected = cold_answer(engine, prompt)
+        engine.evict_device()
+        answer, loads = engine.ask_one(prompt)
+        assert loads == ([(0, hit)] if hit else [])
+        assert_same(expected, answer)
+        engine.evict_device()
+    assert_at_rest(engine)
+
+
+UNCORRECTED = replace(GRANITE[-1], corrected=False)
+TURN = [*cases.PROMPT, *cases.random_tokens("turn", 100)]
+FILLERS = [cases.random_tokens(f"filler {i}", 280) for i in range(10)]
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
+def test_what_the_engine_has_damaged_is_never_stored(lazy: bool, engines: Engines, checkpoints: Path) -> None:
+    """As vLLM is, a device hit at an odd multiple of the hash block reads a half-copied block. The answers of such
+    requests are wrong without any connector, and so is all that they compute; replays from the host are right."""
+    engine = engines.get(UNCORRECTED.config(checkpoints, {"lazy_offload": lazy}))
+    geometry = Geometry.of(engine)
+    boundary = geometry.replay_boundary(len(cases.PROMPT))
+    assert boundary % geometry.scheduler_block
+    expected_turn = cold_answer(engine, TURN)
+    engine.forget_all()
+    expected = cold_answer(engine, cases.PROMPT)
+    hot, loads = engine.ask_one(cases.PROMPT)
+    assert (hot.cached_tokens, loads) == (boundary, [])
+    assert not difference(expected, hot).exact, "vLLM copies the whole block: the correction can go"
+    damaged, loads = engine.ask_one(TURN)
+    assert (damaged.cached_tokens, loads) == (boundary, [])
+    assert not difference(expected_turn, damaged).exact
+
+    evict(engine, lazy)
+    turn, loads = engine.ask_one(TURN)
+    assert loads == [(0, boundary)], "more was stored than was right"
+    assert_same(expected_turn, turn)
+    evict(engine, lazy)
+    answer, loads = engine.ask_one(cases.PROMPT)
+    assert loads == [(0, boundary)]
+    assert_same(expected, answer)
+    evict(engine, lazy)
+    turn, loads = engine.ask_one(TURN)
+    assert loads == [(0, geometry.replay_boundary(len(TURN)))], "what was computed behind a load is stored"
+    assert_same(expected_turn, turn)
+    assert_at_rest(engine)
+
+
+def evict(engine: Engine, lazy: bool) -> None:
+    """A lazy store waits until the device is about to drop a block."""
+    if lazy:
+        engine.evict_by_use(FILLERS)
+    engine.evict_device()
