@@ -37,39 +37,63 @@ def test_coarse_boundaries_miss_what_lies_at_an_odd_multiple(cell: Cell, engines
 
 UNCORRECTED = replace(GRANITE[-1], corrected=False)
 TURN = [*cases.PROMPT, *cases.random_tokens("turn", 100)]
+NEXT_TURN = [*TURN, *cases.random_tokens("next turn", 100)]
 FILLERS = [cases.random_tokens(f"filler {i}", 280) for i in range(10)]
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
 def test_what_the_engine_has_damaged_is_never_stored(lazy: bool, engines: Engines, checkpoints: Path) -> None:
     """As vLLM is, a device hit at an odd multiple of the hash block reads a half-copied block. The answers of such
-    requests are wrong without any connector, and so is all that they compute; replays from the host are right."""
+    requests are wrong without any connector, and so is all that they compute and all that others compute from what they
+    have left on the device; replays from the host are right."""
     engine = engines.get(UNCORRECTED.config(checkpoints, {"lazy_offload": lazy}))
     geometry = Geometry.of(engine)
     boundary = geometry.replay_boundary(len(cases.PROMPT))
     assert boundary % geometry.scheduler_block
-    expected_turn = cold_answer(engine, TURN)
-    engine.forget_all()
-    expected = cold_answer(engine, cases.PROMPT)
-    hot, loads = engine.ask_one(cases.PROMPT)
-    assert (hot.cached_tokens, loads) == (boundary, [])
-    assert not difference(expected, hot).exact, "vLLM copies the whole block: the correction can go"
-    damaged, loads = engine.ask_one(TURN)
-    assert (damaged.cached_tokens, loads) == (boundary, [])
-    assert not difference(expected_turn, damaged).exact
+    prompts = [cases.PROMPT, TURN, NEXT_TURN]
+    expected = []
+    for prompt in prompts:
+        expected.append(cold_answer(engine, prompt))
+        engine.forget_all()
+    cold_answer(engine, cases.PROMPT)
+    for prompt, right, hit in zip(prompts, expected, (boundary, boundary, 384), strict=True):
+        damaged, loads = engine.ask_one(prompt)
+        assert (damaged.cached_tokens, loads) == (hit, [])
+        assert not difference(right, damaged).exact, "vLLM copies the whole block: the correction can go"
 
+    for prompt, right, hit in (
+        (NEXT_TURN, expected[2], boundary),
+        (cases.PROMPT, expected[0], boundary),
+        (TURN, expected[1], boundary),
+        (TURN, expected[1], geometry.replay_boundary(len(TURN))),
+        (NEXT_TURN, expected[2], geometry.replay_boundary(len(NEXT_TURN))),
+    ):
+        evict(engine, lazy)
+        answer, loads = engine.ask_one(prompt)
+        assert loads == [(0, hit)], "stored is what was computed behind a load, and nothing else"
+        assert_same(right, answer)
+    assert_at_rest(engine)
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
+def test_load_takes_the_place_of_a_half_copied_block(lazy: bool, engines: Engines, checkpoints: Path) -> None:
+    """The device has the prompt up to an odd multiple, the host more: the engine asks from the last whole block on, so
+    that the load brings the block that would have been copied in part."""
+    engine = engines.get(UNCORRECTED.config(checkpoints, {"lazy_offload": lazy}))
+    geometry = Geometry.of(engine)
+    whole = geometry.replay_boundary(len(cases.PROMPT)) // geometry.scheduler_block * geometry.scheduler_block
+    expected = cold_answer(engine, NEXT_TURN)
+    engine.forget_all()
+    expected_turn = cold_answer(engine, TURN)
     evict(engine, lazy)
-    turn, loads = engine.ask_one(TURN)
-    assert loads == [(0, boundary)], "more was stored than was right"
-    assert_same(expected_turn, turn)
+    engine.ask(cases.PROMPT)
+    answer, loads = engine.ask_one(TURN)
+    assert loads == [(whole, geometry.replay_boundary(len(TURN)) - whole)]
+    assert_same(expected_turn, answer)
     evict(engine, lazy)
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, boundary)]
+    answer, loads = engine.ask_one(NEXT_TURN)
+    assert loads == [(0, geometry.replay_boundary(len(TURN)))]
     assert_same(expected, answer)
-    evict(engine, lazy)
-    turn, loads = engine.ask_one(TURN)
-    assert loads == [(0, geometry.replay_boundary(len(TURN)))], "what was computed behind a load is stored"
-    assert_same(expected_turn, turn)
     assert_at_rest(engine)
 
 

@@ -15,7 +15,7 @@ from support.rest import assert_at_rest
 from support.theory import Geometry
 from test_pressure import counted_preemptions, random_prompts, rounds_of, seed
 
-LONG_ANSWER = 90
+LONG_ANSWER = 60
 NUM_TOGETHER = 4
 # Room for one request of 512 tokens over all groups and a little more.
 TIGHT_BLOCKS = {"llama1": 17, "granite1": 16, "qwen3next1": 20, "mla": 34}
