@@ -108,7 +108,8 @@ struct RequestState {
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;
-  bool damaged = false;  // by the engine: what it computes must not be used for stores of others either
+  // By the engine: what others compute from what it has left on the device must not be stored either.
+  bool damaged = false;
   std::uint64_t admitted_step = 0;      // steps that were built before this admission
   std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
   std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load

@@ -1,4 +1,4 @@
-"""Engines of two ranks that share each sequence's cache (decode context parallelism): one cell a model and interleave."""
+"""Engines of two ranks that share each sequence's cache (decode context parallelism): cells of model and interleave."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm_on_cpu import models
+
 from support import worker_extension
 from support.compare import Answer
 from support.engine import Engine, EngineConfig, Prompt
-from vllm_on_cpu import models
 
 NUM_RANKS = 2
 DEVICE_BLOCKS = 64

@@ -1,7 +1,7 @@
 """A connector that stores and loads nothing, under a name for which vLLM changes the interleave of decode contexts.
 
-With a NixlConnector anywhere in the configuration, vLLM sets the interleave to the block size: up to 0.32 in each worker
-and nowhere else, just before the connectors are made.
+With a NixlConnector anywhere in the configuration, vLLM sets the interleave to the block size: up to 0.32 in each
+worker and nowhere else, just before the connectors are made.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Extension:
     rank: int
 
     def hostkv_fail_loads(self, rank: int, count: int, silent: bool = False) -> None:
-        """Rank `rank` fails its next `count` loads; the others load well. `silent`: and says that it loaded well too."""
+        """Rank `rank` fails its next `count` loads; the others load well. `silent`: it says that it loaded well."""
         proxy = self._proxy()
         proxy.fail_loads = count if self.rank == rank else 0
         proxy.silent = silent
