@@ -125,6 +125,33 @@ def test_shared_prefix_is_loaded_as_far_as_every_group_has_it(engine: Engine) ->
     assert_at_rest(engine)
 
 
+@pytest.mark.long
+def test_spawned_workers_do_as_forked_ones(engines: Engines, checkpoints: Path) -> None:
+    """They apply the patches of this process when they start."""
+    cell = GRANITE[1]
+    patches = tuple(name for name in cell.patches if name != "fork")
+    engine = engines.get(cell.config(checkpoints, patches=patches))
+    expected = cold_answer(engine, cases.PROMPT)
+    engine.evict_device()
+    answer, loads = engine.ask_one(cases.PROMPT)
+    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
+    assert_same(expected, answer)
+    assert_at_rest(engine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+def test_sharing_a_context_changes_no_answer(cell: Cell, engines: Engines, checkpoints: Path) -> None:
+    """The same two ranks, each with the whole sequence in its cache, answer the same to the last bit."""
+    prompts = [cases.PROMPT, *cases.OTHERS[:3]]
+    answers = []
+    for dcp in (1, NUM_RANKS):
+        engine = engines.get(cell.config(checkpoints, dcp=dcp))
+        answers.append([engine.ask(prompt)[0] for prompt in prompts])
+    for one, other in zip(*answers, strict=True):
+        assert_same(one, other)
+
+
 # ---------------------------------------------------------------------------------------- the half-filled last block
 
 

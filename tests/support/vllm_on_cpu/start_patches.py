@@ -14,8 +14,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vllm_on_cpu import cpu_patches
+
 VARIABLE = "VLLM_ON_CPU_PATCHES"
-# Name: the module whose patch(replacements) does it.
+# Name: the module whose patch(replacements) does it. Beside them: the names of cpu_patches.
 MODULES = {
     "reference_attention": "attention_backend",
     "mla": "mla_platform",
@@ -23,6 +25,7 @@ MODULES = {
     "pipeline": "start_pipeline",
     "fork": "start_fork",
 }
+CPU_PATCHES = ("no_export", "export")
 
 
 class Replacements:
@@ -53,14 +56,18 @@ _replacements = Replacements()
 
 
 def apply(names: Sequence[str]) -> None:
-    """Replaces whatever was applied before. KeyError for a name that MODULES lacks."""
+    """Replaces whatever was applied before. KeyError for a name that nobody knows."""
     global _applied
     if tuple(names) == _applied:
         return
     restore()
     os.environ[VARIABLE] = ",".join(names)
     for name in names:
-        importlib.import_module(f"{__package__}.{MODULES[name]}").patch(_replacements)
+        if name in CPU_PATCHES:
+            cpu_patches.apply(name)
+            _replacements.on_restore(cpu_patches.restore)
+        else:
+            importlib.import_module(f"{__package__}.{MODULES[name]}").patch(_replacements)
     _applied = tuple(names)
 
 
