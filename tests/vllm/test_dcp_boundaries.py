@@ -10,15 +10,13 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import assert_same, difference
-from support.contexts import GRANITE, Cell, cold_answer
+from support.contexts import GRANITE, Cell, cold_answer, name_of, usually
 from support.engine import Engine
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
-FIRST_AND_LAST = [GRANITE[0], GRANITE[-1]]
 
-
-@pytest.mark.parametrize("cell", FIRST_AND_LAST, ids=lambda cell: cell.name)
+@pytest.mark.parametrize("cell", usually(GRANITE[-1:], GRANITE), ids=name_of)
 def test_coarse_boundaries_miss_what_lies_at_an_odd_multiple(cell: Cell, engines: Engines, checkpoints: Path) -> None:
     engine = engines.get(cell.config(checkpoints, {"boundaries": "coarse"}))
     geometry = Geometry.of(engine)
@@ -75,7 +73,7 @@ def test_what_the_engine_has_damaged_is_never_stored(lazy: bool, engines: Engine
     assert_at_rest(engine)
 
 
-@pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
+@pytest.mark.parametrize("lazy", [False, pytest.param(True, marks=pytest.mark.long)], ids=["eager", "lazy"])
 def test_load_takes_the_place_of_a_half_copied_block(lazy: bool, engines: Engines, checkpoints: Path) -> None:
     """The device has the prompt up to an odd multiple, the host more: the engine asks from the last whole block on, so
     that the load brings the block that would have been copied in part."""

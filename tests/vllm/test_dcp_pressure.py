@@ -9,7 +9,7 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same
-from support.contexts import CELLS, GDN, GRANITE, LLAMA, MLA, NUM_RANKS, Cell, cold_answer, rpc
+from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, cold_answer, name_of, rpc, usually
 from support.engine import Engine, sampling
 from support.rest import assert_at_rest
 from support.theory import Geometry
@@ -23,24 +23,16 @@ SMALL_HOST_BYTES = {"llama1": 1 << 20, "granite1": 2 << 20, "qwen3next1": 6 << 2
 USUAL = [LLAMA[0], GRANITE[-1]]
 
 
-def usual_first(usual: list[Cell], others: list[Cell]) -> list[object]:
-    return [*usual, *(pytest.param(cell, marks=pytest.mark.long) for cell in others if cell not in usual)]
-
-
 def tight_engine(cell: Cell, engines: Engines, checkpoints: Path) -> Engine:
     blocks = TIGHT_BLOCKS[cell.model.name]
     return engines.get(cell.config(checkpoints, num_gpu_blocks_override=blocks, max_model_len=512))
-
-
-def names(value: object) -> str:
-    return getattr(value, "name", str(value))
 
 
 # A recurrence in bfloat16 resumes off its grid of 64 tokens when it was preempted: no oracle.
 EXACT_IN_BATCHES = [cell for cell in CELLS if cell not in GDN]
 
 
-@pytest.mark.parametrize("cell", usual_first(USUAL, EXACT_IN_BATCHES), ids=names)
+@pytest.mark.parametrize("cell", usually(USUAL, EXACT_IN_BATCHES), ids=name_of)
 def test_preempted_requests_resume_exactly(cell: Cell, engines: Engines, checkpoints: Path) -> None:
     engine = tight_engine(cell, engines, checkpoints)
     prompts = cases.OTHERS[:NUM_TOGETHER]
@@ -59,7 +51,7 @@ def test_preempted_requests_resume_exactly(cell: Cell, engines: Engines, checkpo
     assert_at_rest(engine)
 
 
-@pytest.mark.parametrize("cell", usual_first(USUAL, CELLS), ids=names)
+@pytest.mark.parametrize("cell", usually(USUAL, CELLS), ids=name_of)
 def test_prompt_pushed_out_by_others_is_loaded(cell: Cell, engines: Engines, checkpoints: Path) -> None:
     engine = tight_engine(cell, engines, checkpoints)
     expected = cold_answer(engine, cases.PROMPT)
@@ -93,10 +85,10 @@ def run_random(engine: Engine, source: random.Random, prompts: list[list[int]], 
 @pytest.mark.parametrize(
     ("cell", "count"),
     [
-        (LLAMA[0], 40), (GRANITE[-1], 40), (MLA[0], 40),
+        (LLAMA[0], 40), (GRANITE[-1], 40),
         *(pytest.param(cell, 400, marks=pytest.mark.long) for cell in CELLS),
     ],
-    ids=names,
+    ids=name_of,
 )  # fmt: skip
 def test_random_requests_in_a_host_pool_far_too_small(
     cell: Cell, count: int, engines: Engines, checkpoints: Path

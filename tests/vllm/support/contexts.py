@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,18 @@ GRANITE = _cells(models.GRANITE1, 32, 1, 8, 32)
 GDN = _cells(models.GDN1, 64, 1, 64)
 MLA = _cells(models.MLA, 16, 1, 16)
 CELLS = [*LLAMA, *GRANITE, *GDN, *MLA]
+ONE_EACH = [LLAMA[0], GRANITE[-1], GDN[-1], MLA[0]]
+
+
+def usually(usual: Sequence[Cell], cells: Sequence[Cell]) -> list[Any]:
+    """Parameters of a test: `usual`, and with --long the others of `cells` as well."""
+    import pytest
+
+    return [*usual, *(pytest.param(cell, marks=pytest.mark.long) for cell in cells if cell not in usual)]
+
+
+def name_of(value: object) -> str:
+    return str(getattr(value, "name", value))
 
 
 def rpc(engine: Engine, method: str, *arguments: Any) -> list[Any]:
