@@ -109,6 +109,8 @@ struct RequestState {
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;
+  // By the engine: what others compute from what it has left on the device must not be stored either.
+  bool damaged = false;
   std::uint64_t admitted_step = 0;      // steps that were built before this admission
   std::int64_t admitted_tokens = 0;     // local + external tokens: not computed by the request itself
   std::int64_t loaded_from_tokens = 0;  // the load began here; 0 with admitted_tokens 0: no load
@@ -120,6 +122,7 @@ struct RequestState {
   std::int64_t max_offload_tokens = kNoOffloadLimit;
   std::int64_t first_computed_tokens = 0;  // when it has run: where it began
   std::int64_t judged_tokens = 0;          // lazy stores: up to here the limit has been told to WithheldHashes
+  std::int64_t damaged_tokens = 0;         // up to here its damage has been told to WithheldHashes
 };
 
 }  // namespace hostkv

@@ -95,6 +95,9 @@ SchedulerConnectorImpl::SchedulerConnectorImpl(Geometry geometry, ConnectorOptio
       lost_tokens_(geometry_.num_groups(), 0) {
   namespace_fingerprint_ =
       make_namespace_fingerprint(geometry_.fingerprint(), std::as_bytes(std::span(options_.cache_namespace)));
+  if (traits_.damages_fine_hits) {
+    damaged_.emplace(geometry_);
+  }
 }
 
 SchedulerConnectorImpl::~SchedulerConnectorImpl() {
@@ -204,6 +207,7 @@ void SchedulerConnectorImpl::make_pool() {
                                  .namespace_fingerprint = namespace_fingerprint_,
                                  .class_of_group = class_of_group,
                                  .withheld = withheld_ ? &*withheld_ : nullptr,
+                                 .damaged = damaged_ ? &*damaged_ : nullptr,
                                  .events = traits_.record_events ? &events_ : nullptr};
   });
   if (traits_.record_events) {
@@ -330,6 +334,7 @@ Status SchedulerConnectorImpl::request_finished(RequestId id, std::int64_t num_c
   }
   if (request->admitted && !request->loading) {
     plan_stores(*request, num_computed_tokens, StorePlanner::Moment::kEnd);
+    note_damage(*request, num_computed_tokens);
     if (withheld_) {
       judge_offload_limit(*request, num_computed_tokens);
     }
@@ -347,8 +352,10 @@ bool SchedulerConnectorImpl::reset() {
     request.tainted = request.admitted;
   }
   trust_device(engine_is_clean());
-  if (withheld_ && trusts_device_) {
-    withheld_->clear();
+  for (std::optional<WithheldHashes>* hashes : {&withheld_, &damaged_}) {
+    if (*hashes && trusts_device_) {
+      (*hashes)->clear();
+    }
   }
   if (pool_) {
     pool_->cache.clear();

@@ -126,6 +126,10 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void take_hand_offs(const StepInput& step);
   [[nodiscard]] bool usable(const BoundaryHandOff& hand_off);
   void begin_run(RequestState& request, std::int64_t num_computed_tokens) const;
+  [[nodiscard]] bool any_damaged(const RequestState& request, std::int64_t end_tokens) const;
+  void note_damage(RequestState& request, std::int64_t computed_tokens);
+  void add_damaged(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);
+  void forget_damage();
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
   void judge_offload_limit(RequestState& request, std::int64_t computed_tokens);
   void withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);
@@ -157,6 +161,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<std::optional<WorkerCapacity>> capacities_;  // [num_ranks]
   KeyEvents events_;
   std::optional<WithheldHashes> withheld_;  // store_mode lazy
+  std::optional<WithheldHashes> damaged_;   // EngineTraits::damages_fine_hits
   std::optional<Pool> pool_;
   std::uint64_t namespace_fingerprint_ = 0;
 

@@ -60,6 +60,9 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   if (!pool_ || request->skip_reading_cache || request->refused_offers >= kMostRefusedOffers) {
     return MatchResult{};
   }
+  if (any_damaged(*request, request->hashes.hashed_tokens())) {
+    forget_damage();  // before the engine caches new blocks under the same hashes
+  }
   PrefixSearch::Answer answer;
   if (!request->waits_for_loads || !loads_fill_their_share()) {
     request->waits_for_loads = false;
@@ -356,6 +359,7 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
   }
   request.admitted = true;
   request.tainted = false;
+  request.damaged = false;
   request.has_run = false;
   request.admitted_step = sequence_;
   request.counted_lookup = false;
@@ -363,6 +367,7 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
   request.loaded_from_tokens = 0;
   request.first_computed_tokens = 0;
   request.judged_tokens = 0;
+  request.damaged_tokens = 0;
   request.stores = {};
   request.chain = ++last_chain_;
   if (pool_) {

@@ -74,6 +74,7 @@ Result<std::vector<std::byte>> SchedulerConnectorImpl::build_step_metadata(const
     }
     plan_stores(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens,
                 StorePlanner::Moment::kStep);
+    note_damage(*scheduled_[i], scheduled.num_computed_tokens + scheduled.num_scheduled_tokens);
   }
   for (std::size_t i = 0; withheld_ && i < step.scheduled.size(); ++i) {
     const ScheduledRequest& scheduled = step.scheduled[i];
@@ -155,17 +156,69 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off) {
 }
 
 // What an engine with EngineTraits::damages_fine_hits computes behind a device hit that ends inside a block is not
-// kept.
+// kept, and neither is what others compute behind a device hit on that. A load writes its last block as a whole.
 void SchedulerConnectorImpl::begin_run(RequestState& request, std::int64_t num_computed_tokens) const {
   request.has_run = true;
   request.first_computed_tokens = num_computed_tokens;
-  if (!traits_.damages_fine_hits || request.admitted_tokens > 0) {
+  request.damaged_tokens = num_computed_tokens;
+  if (!damaged_) {
     return;
   }
-  for (std::uint32_t g = 0; g < geometry_.num_groups(); ++g) {
+  const bool loaded = request.admitted_tokens > 0;
+  for (std::uint32_t g = 0; g < geometry_.num_groups() && !loaded; ++g) {
     const bool ends_inside = num_computed_tokens % geometry_.span_tokens(GroupIndex{g}) != 0;
-    request.tainted = request.tainted || (ends_inside && geometry_.offloadable(GroupIndex{g}));
+    request.damaged = request.damaged || (ends_inside && geometry_.offloadable(GroupIndex{g}));
   }
+  request.damaged = request.damaged || any_damaged(request, loaded ? request.loaded_from_tokens : num_computed_tokens);
+  request.tainted = request.tainted || request.damaged;
+}
+
+bool SchedulerConnectorImpl::any_damaged(const RequestState& request, std::int64_t end_tokens) const {
+  if (!damaged_ || damaged_->empty()) {
+    return false;
+  }
+  const std::int64_t step = geometry_.hash_block_tokens();
+  const std::int64_t end = std::min(end_tokens, request.hashes.hashed_tokens());
+  for (std::int64_t boundary = step; boundary <= end; boundary += step) {
+    if (damaged_->contains(request.hashes.at_boundary(boundary))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The engine caches what the request has computed, and hands it to others as it hands out what is right.
+void SchedulerConnectorImpl::note_damage(RequestState& request, std::int64_t computed_tokens) {
+  if (!request.damaged) {
+    return;
+  }
+  const std::int64_t end = std::min(computed_tokens, request.hashes.hashed_tokens());
+  add_damaged(request, request.damaged_tokens, end);
+  request.damaged_tokens = std::max(request.damaged_tokens, end);
+  if (damaged_->is_due()) {
+    forget_damage();
+  }
+}
+
+// Of tokens [begin, end).
+void SchedulerConnectorImpl::add_damaged(const RequestState& request, std::int64_t begin_tokens,
+                                         std::int64_t end_tokens) {
+  const std::int64_t step = geometry_.hash_block_tokens();
+  for (std::int64_t boundary = behind(begin_tokens, step); boundary <= end_tokens; boundary += step) {
+    damaged_->add(request.hashes.at_boundary(boundary));
+  }
+}
+
+// What the engine has dropped. It may cache the blocks of living requests later than they are computed.
+void SchedulerConnectorImpl::forget_damage() {
+  damaged_->keep_cached(engine_);
+  for (const auto& [id, request] : requests_) {
+    if (request.admitted && request.damaged) {
+      add_damaged(request, request.first_computed_tokens,
+                  std::min(request.damaged_tokens, request.hashes.hashed_tokens()));
+    }
+  }
+  damaged_->settle();
 }
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens,

@@ -43,6 +43,7 @@ class StorePlanner {
     std::uint64_t namespace_fingerprint = 0;
     std::vector<std::uint32_t> class_of_group;  // [num_groups]
     const WithheldHashes* withheld = nullptr;   // what lazy stores leave out; null: nothing
+    const WithheldHashes* damaged = nullptr;    // and what they leave out as damaged by the engine
     KeyEvents* events = nullptr;                // what is planned is written there; null: nobody wants to know
   };
   // kEnd: the request computes nothing any more.

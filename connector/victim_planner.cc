@@ -84,7 +84,8 @@ void VictimPlanner::walk() {
     const bool knows_it = cached.group.value() < context_.geometry.num_groups() &&
                           context_.geometry.offloadable(cached.group) && !cached.hash.empty() &&
                           cached.hash.size() <= kMaxHashSizeBytes;
-    if (!knows_it || (context_.withheld != nullptr && context_.withheld->contains(cached.hash))) {
+    if (!knows_it || (context_.withheld != nullptr && context_.withheld->contains(cached.hash)) ||
+        (context_.damaged != nullptr && context_.damaged->contains(cached.hash))) {
       continue;
     }
     const OffloadKey key = make_offload_key(cached.hash, cached.group, context_.namespace_fingerprint);

@@ -13,8 +13,8 @@
 
 namespace hostkv {
 
-// Prefix hashes behind RequestInfo::max_offload_tokens of the request that computed them: lazy stores leave out what
-// the device holds under them.
+// Prefix hashes under which the device may hold what must not be stored: behind RequestInfo::max_offload_tokens of the
+// request that computed them, or damaged by the engine (EngineTraits::damages_fine_hits). Lazy stores leave them out.
 //
 // Thread-safety: one thread. Ownership: its hashes. Cost: one probe a hash; keep_cached() asks the engine for all of
 // them, and is due when they have doubled: there are never more than twice as many as the device holds and living

@@ -99,7 +99,8 @@ class EngineBlocks {
 // Habits of the engine that decide what may be stored.
 struct EngineTraits {
   // A device hit that ends inside a block leaves wrong bytes behind it (vLLM's copy-on-write of the partial attention
-  // block on padded hybrids): nothing that such a request computes is stored, and no device block is a load's source.
+  // block on padded hybrids): nothing that such a request computes is stored, nor what others compute behind a hit on
+  // it, and no device block is a load's source.
   bool damages_fine_hits = false;
   // take_cache_events() tells what happens to keys on the host. False: nothing is recorded.
   bool record_events = false;

@@ -52,13 +52,15 @@ def test_a_version_that_cannot_be_read_is_asked_for_every_name(monkeypatch: pyte
     assert "lacks vllm.v1.nowhere.Nothing" in (compat.version_problem("dev") or "")
 
 
-def test_the_interleave_is_read_from_both_of_its_names() -> None:
+def test_the_configured_interleave_is_read_from_both_of_its_names() -> None:
     class Parallel:
         cp_kv_cache_interleave_size = 8
         dcp_kv_cache_interleave_size = 1
 
-    assert compat.interleave_tokens(Parallel()) == 8
+    assert compat.configured_interleave_tokens(Parallel()) == 8
     Parallel.dcp_kv_cache_interleave_size = 16
-    assert compat.interleave_tokens(Parallel()) == 16
+    assert compat.configured_interleave_tokens(Parallel()) == 16
+    assert compat.settled_interleave_tokens(Parallel()) == 8, "a worker has copied the old name over, if it stands"
     Parallel.cp_kv_cache_interleave_size = Parallel.dcp_kv_cache_interleave_size = None  # type: ignore[assignment]
-    assert compat.interleave_tokens(Parallel()) == 1
+    assert compat.configured_interleave_tokens(Parallel()) == 1
+    assert compat.settled_interleave_tokens(Parallel()) == 1

@@ -171,7 +171,19 @@ def is_dcp_sharded(spec: Any, attention_types: tuple[type, ...]) -> bool:
     return bool(sharded) and isinstance(spec, attention_types)
 
 
-def interleave_tokens(parallel_config: Any) -> int:
-    """Read late: the engine resolves it after the connector has been made."""
+def configured_interleave_tokens(parallel_config: Any) -> int:
+    """What the configuration asks for; the workers' own may differ until they have told it (settled_interleave_tokens).
+
+    The old name wins where it is set, as in vLLM.
+    """
     old_name = getattr(parallel_config, "dcp_kv_cache_interleave_size", None) or 1
-    return int(old_name if old_name > 1 else getattr(parallel_config, "cp_kv_cache_interleave_size", None) or 1)
+    return int(old_name) if old_name > 1 else settled_interleave_tokens(parallel_config)
+
+
+def settled_interleave_tokens(parallel_config: Any) -> int:
+    """In a worker, behind its connector's construction: what its model runs with.
+
+    vLLM settles it late, in each worker up to 0.32: the old name is copied over, and a NixlConnector beside us forces
+    it to the block size. The scheduler's configuration hears nothing of that.
+    """
+    return int(getattr(parallel_config, "cp_kv_cache_interleave_size", None) or 1)

@@ -25,8 +25,11 @@ def layer_spec(spec: Any, layer: str | None = None) -> Any:
     return spec
 
 
-def resolve(kv_cache_config: Any, vllm_config: Any) -> _core.Geometry:
-    """The geometry of both sides; scheduler and workers come to the same."""
+def resolve(kv_cache_config: Any, vllm_config: Any, interleave_tokens: int | None = None) -> _core.Geometry:
+    """The geometry of both sides; scheduler and workers come to the same.
+
+    interleave_tokens: as the workers have it, where that is known; else as configured.
+    """
     scheduler_block, hash_block = compat.block_sizes(kv_cache_config, vllm_config)
     parallel = vllm_config.parallel_config
     geometry = _core.Geometry(
@@ -36,7 +39,7 @@ def resolve(kv_cache_config: Any, vllm_config: Any) -> _core.Geometry:
             "pp": parallel.pipeline_parallel_size,
             "dcp": parallel.decode_context_parallel_size,
             "pcp": getattr(parallel, "prefill_context_parallel_size", 1),
-            "interleave_tokens": compat.interleave_tokens(parallel),
+            "interleave_tokens": interleave_tokens or compat.configured_interleave_tokens(parallel),
         },
         hash_block_tokens=hash_block,
         prefix_caching=bool(vllm_config.cache_config.enable_prefix_caching),

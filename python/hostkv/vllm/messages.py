@@ -37,10 +37,15 @@ class StepMessage(KVConnectorMetadata):
 
 @dataclass
 class CapacityMessage(KVConnectorHandshakeMetadata):
-    """What one rank can hold. `pool_key` tells the pools of two HostKV connectors of one engine apart."""
+    """What one rank can hold. `pool_key` tells the pools of two HostKV connectors of one engine apart.
+
+    interleave_tokens: with which the rank's model runs, 0 where it is not told; the scheduler's configuration may not
+    know.
+    """
 
     pool_key: str
     capacity: dict[str, Any]
+    interleave_tokens: int = 0
 
 
 @dataclass

@@ -59,6 +59,9 @@ class SchedulerSide:
         self.core: _core.Scheduler | None = None
         self.geometry: _core.Geometry | None = None
         self._hash_tokens = 1  # of a prefix hash
+        self._pool: BlockPoolShim | None = None
+        self._damaged = False
+        self._interleave_tokens = compat.configured_interleave_tokens(vllm_config.parallel_config)
         self._translator: events.EventTranslator | None = None
         self._events: list[Any] = []
         self._stats = StatsSource()
@@ -88,27 +91,32 @@ class SchedulerSide:
         if not self._caching:
             start_report.log_lines(logger, start_report.config_warnings(self._vllm_config))
             return
-        self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config)
-        self._hash_tokens = self.geometry.hash_block_tokens
+        self._pool = BlockPoolShim(kv_cache_manager, self._options.values.get("store_mode") != "eager")
+        resolved = self._make_core()
         alignment = compat.alignment_of_manager(kv_cache_manager)
-        if alignment is not None and alignment != self.geometry.hit_alignment_tokens:
+        if alignment is not None and alignment != resolved.hit_alignment_tokens:
             logger.warning(
                 "HostKV ends hits on multiples of %d tokens, the engine's own end on %d",
-                self.geometry.hit_alignment_tokens,
+                resolved.hit_alignment_tokens,
                 alignment,
             )
-        damaged = geometry.damages_fine_hits(self._kv_cache_config, self.geometry)
+        self._report_start(resolved, self._damaged)
+
+    def _make_core(self) -> _core.Geometry:
+        self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config, self._interleave_tokens)
+        self._hash_tokens = self.geometry.hash_block_tokens
+        self._damaged = geometry.damages_fine_hits(self._kv_cache_config, self.geometry)
         self.core = _core.Scheduler(
             geometry=self.geometry,
             options=self._options.core_json,
             num_ranks=self._vllm_config.parallel_config.world_size,
-            pool=BlockPoolShim(kv_cache_manager, self._options.values.get("store_mode") != "eager"),
-            damages_fine_hits=damaged,
+            pool=self._pool,
+            damages_fine_hits=self._damaged,
             record_events=events.events_enabled(self._vllm_config),
         )
         if events.events_enabled(self._vllm_config):
             self._translator = self._new_translator(self.geometry)
-        self._report_start(self.geometry, damaged)
+        return self.geometry
 
     def _new_translator(self, resolved: _core.Geometry) -> events.EventTranslator:
         spans = [resolved.span_tokens(group) for group in range(resolved.num_groups)]
@@ -141,8 +149,23 @@ class SchedulerSide:
             if not isinstance(message, CapacityMessage) or message.pool_key != self._pool_key or self.core is None:
                 continue
             if message.capacity["rank"] not in self._ranks:
+                self._take_over_interleave(message.interleave_tokens)
                 self.core.on_worker_capacity(**message.capacity)
                 self._ranks.add(message.capacity["rank"])
+
+    def _take_over_interleave(self, interleave_tokens: int) -> None:
+        """With the first rank's capacity: keys depend on it. Nothing was found or stored before, so the core is made
+        anew; requests that it has seen meanwhile are not stored. A rank that differs from the first is refused.
+        """
+        if interleave_tokens in (0, self._interleave_tokens) or self._ranks:
+            return
+        assert self.core is not None
+        logger.info("HostKV: the workers run with an interleave of %d tokens", interleave_tokens)
+        self._interleave_tokens = interleave_tokens
+        self.core.shutdown()
+        self._requests.clear()
+        self._by_handle.clear()
+        self._make_core()
 
     # ------------------------------------------------------------------------------------------------ requests
 

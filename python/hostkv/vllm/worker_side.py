@@ -13,7 +13,7 @@ import torch
 from vllm.logger import init_logger
 
 from hostkv import _core
-from hostkv.vllm import geometry, layout, options, start_report
+from hostkv.vllm import compat, geometry, layout, options, start_report
 from hostkv.vllm.guard import Guard
 from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
 from hostkv.vllm.stats import HostKVStats, StatsSource
@@ -66,7 +66,8 @@ class WorkerSide:
         self.kv_caches = kv_caches
         if not self._vllm_config.cache_config.enable_prefix_caching:
             return
-        resolved = geometry.resolve(self._kv_cache_config, self._vllm_config)
+        interleave = compat.settled_interleave_tokens(self._vllm_config.parallel_config)
+        resolved = geometry.resolve(self._kv_cache_config, self._vllm_config, interleave)
         described = layout.describe(self._kv_cache_config, resolved, kv_caches)
         start_report.check_device(described.device, torch.version.hip)
         if self.core is None:
@@ -79,7 +80,7 @@ class WorkerSide:
             )
         capacity = self.core.register_layout(described.num_blocks, described.regions, described.groups)
         self._registered = True
-        self._capacity = CapacityMessage(self._pool_key, capacity)
+        self._capacity = CapacityMessage(self._pool_key, capacity, interleave)
 
     def unregister(self) -> None:
         """The engine is about to give up its cache memory. Copies end first; the host's bytes stay."""

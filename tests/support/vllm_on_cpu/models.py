@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,25 @@ GDN = Model(
     unit_offset=True,
 )  # fmt: skip
 MODELS = {model.name: model for model in (LLAMA, GEMMA, GRANITE, GDN)}
+
+
+def _with_one_kv_head(model: Model) -> Model:
+    return replace(model, name=f"{model.name}1", fields=dict(model.fields, num_key_value_heads=1))
+
+
+# Ranks of a decode context share a KV head: as many as the query heads of one. Two ranks want one KV head.
+LLAMA1 = _with_one_kv_head(LLAMA)
+GRANITE1 = _with_one_kv_head(GRANITE)
+GDN1 = _with_one_kv_head(GDN)
+# Multi-head latent attention, one latent row a token. vLLM's own CPU kernel wants the sizes of the large models.
+MLA = Model(
+    "mla", "mla", "DeepseekV3Config", "DeepseekV3ForCausalLM", "float32",
+    {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 3, "intermediate_size": 128,
+         "moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+         "n_shared_experts": 1, "first_k_dense_replace": 3, "kv_lora_rank": 48, "q_lora_rank": 64,
+         "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32},
+)  # fmt: skip
+ONE_KV_HEAD = {model.name: model for model in (LLAMA1, GRANITE1, GDN1, MLA)}
 
 
 def _fill(model: Model, name: str, parameter: Any, generator: Any) -> None:

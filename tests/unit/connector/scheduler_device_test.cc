@@ -178,9 +178,9 @@ TEST(SchedulerDevice, BehindADeviceHitThatTheEngineHasDamagedNothingIsStored) {
   ASSERT_EQ(rig.admit(1, 96), Status());
   EXPECT_TRUE(rig.step(1, 16, 96, {rig.hand_off(1, "abcdef", 1, 96)}).jobs.empty())
       << "a hit of 16 ends inside a block";
-  rig.add(2, "abcdef", 96);
+  rig.add(2, "uvwxyz", 96);
   ASSERT_EQ(rig.admit(2, 96), Status());
-  EXPECT_FALSE(rig.step(2, 32, 96, {rig.hand_off(2, "abcdef", 1, 96)}).jobs.empty());
+  EXPECT_FALSE(rig.step(2, 32, 96, {rig.hand_off(2, "uvwxyz", 1, 96)}).jobs.empty());
 }
 
 // R8: the engine has taken the block back in the same pass.

@@ -28,15 +28,18 @@ class EngineConfig:
     arguments: str = "{}"
     patch: str = "no_export"
     connector: str = "HostKVConnector"
+    patches: tuple[str, ...] = ()  # names of vllm_on_cpu.start_patches
 
     @staticmethod
     def of(checkpoint: Path, options: dict[str, Any] | None = None, *, policy: str = "recompute",
-           patch: str = "no_export", connector: str = "HostKVConnector", **arguments: Any) -> EngineConfig:  # fmt: skip
+           patch: str = "no_export", connector: str = "HostKVConnector", patches: Sequence[str] = (),
+           **arguments: Any) -> EngineConfig:  # fmt: skip
         own = options is not None and connector == "HostKVConnector"
         if options is not None and own and not any(name.startswith("cpu_bytes") for name in options):
             options = {"cpu_bytes_to_use": HOST_BYTES, **options}
         text = None if options is None else json.dumps(options, sort_keys=True)
-        return EngineConfig(checkpoint, text, policy, json.dumps(arguments, sort_keys=True), patch, connector)
+        told = json.dumps(arguments, sort_keys=True)
+        return EngineConfig(checkpoint, text, policy, told, patch, connector, tuple(patches))
 
     def transfer_config(self) -> Any:
         from vllm.config import KVTransferConfig
@@ -98,9 +101,10 @@ class Engine:
 
     def __post_init__(self) -> None:
         from vllm import LLM
-        from vllm_on_cpu import cpu_patches
+        from vllm_on_cpu import cpu_patches, start_patches
 
         cpu_patches.apply(self.config.patch)
+        start_patches.apply(self.config.patches)
         try:
             self.llm = LLM(**self.config.llm_arguments())
         except BaseException:

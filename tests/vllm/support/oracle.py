@@ -59,20 +59,23 @@ class Oracle:
         return [Answer(**{k: tuple(v) if isinstance(v, list) else v for k, v in a.items()}) for a in json.loads(line)]
 
     def close(self) -> None:
-        if self._process.stdin:
+        if self._process.stdin and self._process.poll() is None:
+            self._process.stdin.write("\n")  # workers forked meanwhile hold the pipe open: its end may not come
             self._process.stdin.close()
         self._process.wait(timeout=60)
         self._log.close()
 
 
 def _serve() -> None:
-    """Reads lists of questions, writes lists of answers, one line each, until its input ends."""
+    """Reads lists of questions, writes lists of answers, one line each, until an empty line or the input's end."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the engine prints goes to the log, not between the replies
     from support.engine import Engine, EngineConfig, sampling
 
     engine: Engine | None = None
-    for line in sys.stdin:
+    for line in iter(sys.stdin.readline, "\n"):
+        if not line:
+            break
         found = []
         for question in json.loads(line):
             config = EngineConfig.of(Path(question["checkpoint"]), **question["arguments"])

@@ -1,12 +1,15 @@
 """Host hits as they must be, from the engine's published geometry and what was computed: written without HostKV.
 
-Every model here resolves to scheduler block S = hash block h without hits inside blocks unless a test turns them on,
-so a boundary is a multiple of `unit` (S, or h with fine hits). A prompt of N tokens can hit at most N - 1: one token
-must be computed for the first output.
+A boundary is a multiple of `unit`. One rank, or several that hold the same tokens: every model here resolves to
+scheduler block S = hash block h without hits inside blocks unless a test turns them on, and `unit` is S. Ranks that
+share a sequence (decode context parallelism) stretch a block of full attention over the tokens of all of them, and not
+that of a state: hybrids then hit on the greatest common divisor of the spans. A prompt of N tokens can hit at most
+N - 1: one token must be computed for the first output.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +19,25 @@ class Geometry:
     unit: int
     has_state: bool  # a recurrent group: resumes at stored states only
     window: int | None  # the widest sliding window
+    spans: tuple[int, ...] = ()  # tokens of one block of each group, over all ranks
 
     @staticmethod
     def of(engine: Any) -> Geometry:
-        from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
 
         config = engine.scheduler.kv_cache_config
+        num_sharing = engine.core.vllm_config.parallel_config.decode_context_parallel_size
         specs = [group.kv_cache_spec for group in config.kv_cache_groups]
         windows = [spec.sliding_window for spec in specs if isinstance(spec, SlidingWindowSpec)]
-        return Geometry(
-            engine.scheduler.block_size, any(isinstance(s, MambaSpec) for s in specs), max(windows, default=None)
-        )
+        spans = tuple(s.block_size * (num_sharing if isinstance(s, FullAttentionSpec) else 1) for s in specs)
+        has_state = any(isinstance(s, MambaSpec) for s in specs)
+        fine = has_state and num_sharing > 1
+        unit = math.gcd(*spans) if fine else engine.scheduler.block_size
+        return Geometry(unit, has_state, max(windows, default=None), spans)
+
+    @property
+    def scheduler_block(self) -> int:
+        return math.lcm(*self.spans)
 
     def down(self, tokens: int) -> int:
         return tokens // self.unit * self.unit
@@ -43,3 +54,9 @@ class Geometry:
         if not self.has_state:
             return limit
         return max((state for state in states if state <= limit), default=0)
+
+
+def rows_held(rank: int, tokens: int, num_ranks: int, interleave: int) -> int:
+    """How many of a sequence's (or one block's) first tokens a rank holds, dealt out `interleave` at a time."""
+    turn = num_ranks * interleave
+    return tokens // turn * interleave + max(0, min(interleave, tokens % turn - rank * interleave))

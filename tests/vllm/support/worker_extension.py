@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from vllm_on_cpu import cpu_patches
+from vllm_on_cpu import start_worker as start_worker  # applies the patches of this process's parent
 
 NAME = f"{__name__}.Extension"
 PATCH_VARIABLE = "HOSTKV_TEST_PATCH"
@@ -19,10 +20,11 @@ class Extension:
 
     rank: int
 
-    def hostkv_fail_loads(self, rank: int, count: int) -> None:
-        """Rank `rank` fails its next `count` loads; the others load well."""
+    def hostkv_fail_loads(self, rank: int, count: int, silent: bool = False) -> None:
+        """Rank `rank` fails its next `count` loads; the others load well. `silent`: it says that it loaded well."""
         proxy = self._proxy()
         proxy.fail_loads = count if self.rank == rank else 0
+        proxy.silent = silent
 
     def hostkv_hold_loads(self, rank: int, polls: int) -> None:
         """Rank `rank` reports a load `polls` polls later than it ended."""
@@ -45,6 +47,14 @@ class Extension:
         return next(
             slot for job in reversed(self._proxy().loads) for g, b, slot in job.blocks if (g, b) == (group, block)
         )
+
+    def hostkv_interleave(self) -> int:
+        """What this rank's model runs with."""
+        return int(self.model_runner.parallel_config.cp_kv_cache_interleave_size)  # type: ignore[attr-defined]
+
+    def hostkv_bytes(self, group: int, slot: int) -> bytes:
+        """This rank's own copy of a slot."""
+        return bytes(self._proxy().host_block(group, slot))
 
     def _proxy(self) -> Any:
         from vllm.distributed.kv_transfer import get_kv_transfer_group
