@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import support.environment  # noqa: F401  (before vllm)
+from support import mode
 from support.compare import Answer
 
 OUTPUT_TOKENS = 16
@@ -35,8 +36,14 @@ class EngineConfig:
         own = options is not None and connector == "HostKVConnector"
         if options is not None and own and not any(name.startswith("cpu_bytes") for name in options):
             options = {"cpu_bytes_to_use": HOST_BYTES, **options}
+        if options is not None and mode.run_ahead:
+            arguments = {"async_scheduling": True, **arguments}
         text = None if options is None else json.dumps(options, sort_keys=True)
         return EngineConfig(checkpoint, text, policy, json.dumps(arguments, sort_keys=True), patch, connector)
+
+    @property
+    def runs_ahead(self) -> bool:
+        return bool(json.loads(self.arguments).get("async_scheduling"))
 
     def transfer_config(self) -> Any:
         from vllm.config import KVTransferConfig
@@ -98,14 +105,16 @@ class Engine:
 
     def __post_init__(self) -> None:
         from vllm import LLM
-        from vllm_on_cpu import cpu_patches
+        from vllm_on_cpu import cpu_patches, run_ahead
 
         cpu_patches.apply(self.config.patch)
+        run_ahead.apply() if self.config.runs_ahead else run_ahead.restore()
         try:
             self.llm = LLM(**self.config.llm_arguments())
         except BaseException:
             _clean_up()  # a connector left behind would serve the next engine with the memory of this one
             raise
+        assert run_ahead.runs_ahead(self.llm) == self.config.runs_ahead
         self.free_blocks_at_start = self.free_blocks
         if self.scheduler.connector is not None:
             self._watch_lookups(self.scheduler.connector)
@@ -210,7 +219,7 @@ class Engine:
     def idle(self, limit: int = 2000) -> int:
         """Steps that only the connector asks for, until the engine would sleep. Returns how many."""
         for count in range(limit):
-            if not self.scheduler.has_requests():
+            if not self.scheduler.has_requests() and not self.core.batch_queue:
                 return count
             self.core.step_fn()
             time.sleep(0.001)
