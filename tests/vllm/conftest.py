@@ -91,7 +91,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         REPORT.counts[report.outcome] += 1
         REPORT.checks.append({
             "name": report.nodeid, "vllm_version": vllm_version(), "outcome": report.outcome,
-            "seconds": round(report.duration, 2),
+            "seconds": round(report.duration, 2), "runner": mode.runner(), "run_ahead": mode.run_ahead,
         })  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_fail_ends_the_request_and_the_engine_lives(stored: Engine, folder: Path
     assert_at_rest(stored)
 
 
-@pytest.mark.v2("llama", "granite")
+@pytest.mark.v2("llama")
 def test_one_failure_in_a_batch_leaves_the_others_alone(stored: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = [cases.PROMPT, *cases.OTHERS[:3]]
     stored.ask(*cases.OTHERS[:3])

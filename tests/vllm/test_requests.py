@@ -75,7 +75,7 @@ def test_device_refilled_by_others_loads_what_it_lost(engine: Engine, folder: Pa
     assert_at_rest(engine)
 
 
-@pytest.mark.v2("gemma3", "granite")
+@pytest.mark.v2("granite")
 def test_long_prompt_is_computed_in_chunks_and_replayed(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """704 tokens at 256 a step: four steps, each storing what it completed."""
     prompt = cases.random_tokens("long", 704)

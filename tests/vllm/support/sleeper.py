@@ -1,7 +1,7 @@
-"""What vLLM 0.33 does around sleep, played on an engine that cannot sleep: pause, reset, give the cache memory up, back.
+"""What vLLM 0.33 does around sleep, played on an engine that cannot sleep.
 
-The order and the arguments are those of 0.33's engine core and worker; the memory is really lost (filled with garbage),
-and on request it comes back at another address, in the same tensors.
+Pause, reset, give the cache memory up, take it back: order and arguments are those of 0.33's engine core and worker.
+The memory is really lost (filled with garbage) and on request comes back at another address, in the same tensors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
 from support.hooks import GARBAGE
 
 

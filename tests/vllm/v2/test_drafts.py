@@ -1,6 +1,8 @@
 """Speculative decoding with n-gram drafts on Llama, in step and running ahead.
 
-A random tiny model accepts only drafts that are forged from its own answer. Recurrent hybrids with drafts are no oracle on a CPU: wrong without a connector."""
+A random tiny model accepts only drafts that are forged from its own answer. Recurrent hybrids with drafts are left out:
+on a CPU they are wrong without a connector already.
+"""
 
 from __future__ import annotations
 
