@@ -71,22 +71,24 @@ class Traffic:
 
 
 @pytest.mark.parametrize(
-    ("model", "count"),
+    ("model", "count", "lazy"),
     [
-        (models.LLAMA, 150), (models.GRANITE, 100), (models.GEMMA, 60),
-        *(pytest.param(model, 1500, marks=pytest.mark.long) for model in (models.LLAMA, models.GRANITE, models.GEMMA)),
+        (models.LLAMA, 150, False), (models.LLAMA, 60, True), (models.GRANITE, 100, False), (models.GEMMA, 60, False),
+        *(pytest.param(model, 1500, lazy, marks=pytest.mark.long)
+          for model in (models.LLAMA, models.GRANITE, models.GEMMA) for lazy in (False, True)),
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )  # fmt: skip
 def test_random_requests_that_come_and_go(
-    model: models.Model, count: int, engines: Engines, oracle: Oracle, checkpoints: Path, version: str
+    model: models.Model, count: int, lazy: bool, engines: Engines, oracle: Oracle, checkpoints: Path, version: str
 ) -> None:
     print(f"HOSTKV_TEST_SEED={cases.seed()}")
-    source = random.Random(f"{cases.seed()} {model.name} {count} run ahead")
+    source = random.Random(f"{cases.seed()} {model.name} {count} {lazy} run ahead")
     folder = cases.checkpoint(model, checkpoints, version)
     prompts = cases.random_prompts(source, count)
     engine = engines.get(EngineConfig.of(
-        folder, {"cpu_bytes_to_use": 4 << 20}, num_gpu_blocks_override=TIGHT_BLOCKS[model.name], max_model_len=512,
+        folder, {"cpu_bytes_to_use": 4 << 20, "lazy_offload": lazy},
+        num_gpu_blocks_override=TIGHT_BLOCKS[model.name], max_model_len=512,
         async_scheduling=True,
     ))  # fmt: skip
     with faults(engine) as proxy, watched(engine) as counts:

@@ -1,4 +1,4 @@
-"""The worker half alone, over a made-up core: loads whose results wait for the next step when the engine goes to sleep."""
+"""The worker half alone, over a made-up core: results that wait for the next step when the engine goes to sleep."""
 
 from __future__ import annotations
 
