@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vllm_on_cpu import run_ahead
+
 import support.environment  # noqa: F401  (before vllm)
 from support import mode
 from support.compare import Answer
@@ -105,11 +107,11 @@ class Engine:
 
     def __post_init__(self) -> None:
         from vllm import LLM
-        from vllm_on_cpu import cpu_patches, run_ahead
+        from vllm_on_cpu import cpu_patches
 
         cpu_patches.apply(self.config.patch)
-        run_ahead.apply() if self.config.runs_ahead else run_ahead.restore()
         try:
+            (run_ahead.apply if self.config.runs_ahead else run_ahead.restore)()
             self.llm = LLM(**self.config.llm_arguments())
         except BaseException:
             _clean_up()  # a connector left behind would serve the next engine with the memory of this one

@@ -95,7 +95,7 @@ class Recorder:
             self._wrap(self.engine.worker_connector, name, name, stack)
         hook = self.runner.model.register_forward_pre_hook(lambda *_: self._note("model"))
         stack.callback(hook.remove)
-        self._install_v2(stack) if hasattr(self.runner, "req_states") else self._install_v1(stack)
+        (self._install_v2 if hasattr(self.runner, "req_states") else self._install_v1)(stack)
 
     def _note(self, event: str) -> None:
         if self.steps:
