@@ -76,6 +76,7 @@ def test_worker_hooks_of_every_step(run_ahead: bool, model: models.Model, folder
     assert sum(bool(step.of("get_transfer_results")[0].result.finished_recving) for step in steps) == 1
 
 
+@pytest.mark.v2("llama")
 @RUN_AHEAD
 def test_messages_are_built_before_the_results_of_the_step_before(
     run_ahead: bool, folder: Path, engines: Engines
@@ -97,6 +98,7 @@ def test_messages_are_built_before_the_results_of_the_step_before(
     assert (told_late > 6) == run_ahead and (told_late == 0) != run_ahead
 
 
+@pytest.mark.v2("llama")
 def test_scheduler_hooks_around_a_load(model: models.Model, folder: Path, engines: Engines) -> None:
     """Looked up, given blocks; later, with the load ended, given them again with no external tokens."""
     engine = engines.get(EngineConfig.of(folder, {}))

@@ -13,7 +13,7 @@ from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same
 from support.engine import Engine, EngineConfig, sampling
 from support.hooks import faults
-from support.in_flight import watched
+from support.in_flight import decoding_in_flight, watched
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from vllm_on_cpu import models
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.run_ahead
 
 MAX_LIVE = 6
 OUTPUT_TOKENS = 6
+EVERY, ABORTED, RESET = 12, 5, 11  # of so many requests, which is aborted and during which there is a reset
 # Room for one request of 512 tokens over all groups and a little more.
 TIGHT_BLOCKS = {"llama": 24, "gemma3": 76, "granite": 24}
 
@@ -33,28 +34,43 @@ class Traffic:
         self.engine, self.source, self.prompts = engine, source, prompts
         self.queue = list(range(len(prompts)))
         self.live: set[int] = set()
+        self.disturbed: set[int] = set()
         self.answers: dict[int, Answer] = {}
         self.counts: Counter[str] = Counter()
 
     def run(self, proxy: Any) -> None:
+        proxy.fail_loads = 1
         while self.queue or self.live:
             while self.queue and len(self.live) < MAX_LIVE and self.source.random() < 0.5:
                 number = self.queue.pop(0)
                 self.engine.start(self.prompts[number], str(number), sampling(OUTPUT_TOKENS))
                 self.live.add(number)
-            if self.live and self.source.random() < 0.02:
-                self._abort(self.source.choice(sorted(self.live)))
-            if self.source.random() < 0.02:
-                self._reset()
+            self._disturb()
             if self.source.random() < 0.1:
                 proxy.hold_loads = self.source.choice([0, 0, 2, 5])
-                proxy.fail_loads = int(self.source.random() < 0.2)
+                proxy.fail_loads = max(proxy.fail_loads, int(self.source.random() < 0.2))
             for output in self.engine.step():
                 if output.finished:
                     number = int(output.request_id.split("-")[0])
                     self.live.discard(number)
                     self.answers[number] = Answer.of(output)
         proxy.fail_loads = 0
+
+    def _disturb(self) -> None:
+        """At any time at random; some requests surely while a later step of theirs is in flight."""
+        for number in sorted(self.live):
+            if number % EVERY in (ABORTED, RESET) and number not in self.disturbed:
+                if not decoding_in_flight(self.engine, str(number), outputs=2):
+                    continue
+                self.disturbed.add(number)
+                if number % EVERY == ABORTED:
+                    self._abort(number)
+                else:
+                    self._reset()
+        if self.live and self.source.random() < 0.01:
+            self._abort(self.source.choice(sorted(self.live)))
+        if self.source.random() < 0.01:
+            self._reset()
 
     def _abort(self, number: int) -> None:
         self.engine.abort(str(number))
@@ -87,7 +103,7 @@ def test_random_requests_that_come_and_go(
     folder = cases.checkpoint(model, checkpoints, version)
     prompts = cases.random_prompts(source, count)
     engine = engines.get(EngineConfig.of(
-        folder, {"cpu_bytes_to_use": 4 << 20, "lazy_offload": lazy},
+        folder, {"cpu_bytes_to_use": (1 if lazy else 4) << 20, "lazy_offload": lazy},
         num_gpu_blocks_override=TIGHT_BLOCKS[model.name], max_model_len=512,
         async_scheduling=True,
     ))  # fmt: skip
