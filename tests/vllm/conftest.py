@@ -6,14 +6,15 @@ import importlib.metadata
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import support.environment  # noqa: F401  (before vllm)
-from support import cases
+from support import cases, mode
 from support.engine import Engine, EngineConfig
 from support.oracle import Oracle
 from support.records import Report
-from vllm_on_cpu import models
+from vllm_on_cpu import models, v2_runner
 
 ONLY_VERSION = "0.32.0"  # what is not marked `all_versions` runs on this one
 REPORT = Report()
@@ -29,25 +30,56 @@ def vllm_version() -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also the long variants")
+    parser.addoption("--runner", choices=("v1", "v2"), default="v1", help="vLLM's model runner, of the whole process")
+    parser.addoption("--run-ahead", action="store_true", help="engines with two steps in flight")
     parser.addoption("--report", type=Path, help="write the report here (JSON)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"all_versions: runs on every vLLM version, not on {ONLY_VERSION} alone")
     config.addinivalue_line("markers", "long: only with --long")
+    config.addinivalue_line("markers", "v2(*models): also with --runner v2, for these models or for all")
+    config.addinivalue_line("markers", "run_ahead(*models): also with --run-ahead, for these models or for all")
+    config.addinivalue_line("markers", "sync_only: not with --run-ahead")
+    mode.run_ahead = config.getoption("--run-ahead")
+    if config.getoption("--runner") == "v2":
+        v2_runner.prepare()
+
+
+def in_mode(item: pytest.Item, mark: str) -> bool:
+    """Whether a test is among those chosen for a runner or for run-ahead; both repeat few of the tests."""
+    found = item.get_closest_marker(mark)
+    if found is None or (mark == "run_ahead" and item.get_closest_marker("sync_only")):
+        return False
+    model = parameters_of(item).get("model")
+    return not found.args or model is None or model.name in found.args
+
+
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Its files import of vLLM what is there on the V2 runner only."""
+    v2_only = collection_path == Path(__file__).parent / "v2"
+    return True if v2_only and config.getoption("--runner") != "v2" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out what another version or --long runs: taken out is not skipped, a skip counts as failed."""
+    """Takes out what another version, runner or --long runs: taken out is not skipped, a skip counts as failed."""
     main = vllm_version() == ONLY_VERSION
+    modes = [name for name, chosen in (("v2", mode.runner() == "v2"), ("run_ahead", mode.run_ahead)) if chosen]
 
     def wanted(item: pytest.Item) -> bool:
         if item.get_closest_marker("long") and not config.getoption("--long"):
             return False
+        if any(not in_mode(item, mark) for mark in modes):
+            return False
         if main:
             return True
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        return item.get_closest_marker("all_versions") is not None and parameters.get("model") is not models.GDN
+        return (
+            item.get_closest_marker("all_versions") is not None and parameters_of(item).get("model") is not models.GDN
+        )
 
     dropped = [item for item in items if not wanted(item)]
     config.hook.pytest_deselected(items=dropped)
@@ -59,7 +91,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         REPORT.counts[report.outcome] += 1
         REPORT.checks.append({
             "name": report.nodeid, "vllm_version": vllm_version(), "outcome": report.outcome,
-            "seconds": round(report.duration, 2),
+            "seconds": round(report.duration, 2), "runner": mode.runner(), "run_ahead": mode.run_ahead,
         })  # fmt: skip
 
 

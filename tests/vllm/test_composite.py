@@ -9,13 +9,15 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import assert_same
-from support.engine import HOST_BYTES, Engine, EngineConfig
+from support.engine import HOST_BYTES, Engine, EngineConfig, sampling
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 from vllm_on_cpu import models
 
 from hostkv.vllm import plugin
+
+pytestmark = pytest.mark.run_ahead
 
 
 def host_child(**options: Any) -> dict[str, Any]:
@@ -51,6 +53,9 @@ def test_two_host_tiers_both_store_and_the_first_that_hits_loads(
     engine = composite(engines, folder, host_child(cache_namespace="a"), host_child(cache_namespace="b"))
     (expected,) = oracle.answers(folder, [cases.PROMPT])
     boundary = Geometry.of(engine).replay_boundary(len(cases.PROMPT))
+    # The composite hands on the pool sizes of one child alone; the other's come with the first results.
+    engine.ask(cases.OTHERS[0][:5], params=sampling(1))
+    engine.idle()
     assert_same(expected, engine.ask(cases.PROMPT)[0])
     engine.idle()
     first, second = engine.scheduler_halves

@@ -13,7 +13,7 @@ from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
-pytestmark = pytest.mark.all_versions
+pytestmark = [pytest.mark.all_versions, pytest.mark.run_ahead("llama", "granite")]
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def set_policy(engine: Engine, policy: str) -> None:
     engine.scheduler.recompute_kv_load_failures = policy == "recompute"
 
 
+@pytest.mark.v2("llama")
 def test_torn_load_that_nobody_reports_is_wrong(stored: Engine, folder: Path, oracle: Oracle) -> None:
     """The fault is real: unreported, it changes the answer. The tests below would pass for nothing otherwise."""
     with faults(stored) as proxy:
@@ -37,6 +38,7 @@ def test_torn_load_that_nobody_reports_is_wrong(stored: Engine, folder: Path, or
     assert not difference(oracle.answers(folder, [cases.PROMPT])[0], answer).exact
 
 
+@pytest.mark.v2
 def test_recompute_gives_the_right_tokens(stored: Engine, folder: Path, oracle: Oracle) -> None:
     (expected,) = oracle.answers(folder, [cases.PROMPT])
     with faults(stored) as proxy:
@@ -65,6 +67,7 @@ def test_the_next_request_after_a_failure_hits_again(stored: Engine, folder: Pat
     assert_at_rest(stored)
 
 
+@pytest.mark.v2
 def test_fail_ends_the_request_and_the_engine_lives(stored: Engine, folder: Path, oracle: Oracle) -> None:
     set_policy(stored, "fail")
     try:
@@ -81,6 +84,7 @@ def test_fail_ends_the_request_and_the_engine_lives(stored: Engine, folder: Path
     assert_at_rest(stored)
 
 
+@pytest.mark.v2("llama")
 def test_one_failure_in_a_batch_leaves_the_others_alone(stored: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = [cases.PROMPT, *cases.OTHERS[:3]]
     stored.ask(*cases.OTHERS[:3])

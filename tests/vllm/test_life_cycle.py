@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import Engines
 from support import cases
 from support.compare import assert_same
@@ -14,6 +15,8 @@ from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 from vllm_on_cpu import models
+
+pytestmark = pytest.mark.run_ahead("llama", "granite")
 
 
 def test_same_prompt_twice_is_stored_once(engine: Engine) -> None:
@@ -34,6 +37,7 @@ def test_same_prompt_twice_is_stored_once(engine: Engine) -> None:
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("llama", "granite")
 def test_request_that_ends_before_its_stores_keeps_its_blocks_until_they_end(
     engine: Engine, folder: Path, oracle: Oracle
 ) -> None:
@@ -64,6 +68,7 @@ def test_stores_that_a_reset_overtakes_are_never_offered(engine: Engine) -> None
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("gemma3", "granite")
 def test_null_blocks_are_never_copied(engine: Engine) -> None:
     """Windows and recurrent groups have holes in their tables: block 0."""
     prompt = cases.random_tokens("long", 704)
@@ -76,6 +81,7 @@ def test_null_blocks_are_never_copied(engine: Engine) -> None:
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("llama", "gemma3")
 def test_device_prefix_and_host_suffix_join(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """The device holds the first 160 tokens, the host the rest: only the rest is loaded."""
     unit = Geometry.of(engine).unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +44,7 @@ def tight_engine(model: models.Model, engines: Engines, folder: Path) -> Engine:
     return engines.get(EngineConfig.of(folder, {}, **arguments))
 
 
+@pytest.mark.run_ahead("llama", "granite")
 @pytest.mark.parametrize("model", [models.LLAMA, models.GEMMA, models.GRANITE, models.GDN], ids=lambda m: m.name)
 def test_preempted_requests_resume_exactly(
     model: models.Model, engines: Engines, oracle: Oracle, checkpoints: Path, version: str
@@ -63,6 +63,7 @@ def test_preempted_requests_resume_exactly(
     assert_at_rest(engine)
 
 
+@pytest.mark.run_ahead
 def test_request_preempted_while_its_stores_run_leaks_nothing(
     engines: Engines, oracle: Oracle, checkpoints: Path, version: str
 ) -> None:
@@ -80,25 +81,7 @@ def test_request_preempted_while_its_stores_run_leaks_nothing(
 
 # -------------------------------------------------------------------------------------------------- random requests
 
-NUM_FAMILIES = 12
 ROUND_LIMIT = 6
-
-
-def seed() -> int:
-    return int(os.environ.get("HOSTKV_TEST_SEED", "20"))
-
-
-def random_prompts(source: random.Random, count: int) -> list[list[int]]:
-    """Families with a common beginning; members branch off inside it, some repeat one that came before."""
-    families = [cases.random_tokens(f"{source.random()}", 320) for _ in range(NUM_FAMILIES)]
-    prompts: list[list[int]] = []
-    while len(prompts) < count:
-        if prompts and source.random() < 0.4:
-            prompts.append(source.choice(prompts))
-            continue
-        shared = source.choice(families)[: source.randrange(0, 320)]
-        prompts.append(shared + cases.random_tokens(f"{source.random()}", source.randrange(1, 60)))
-    return prompts
 
 
 def rounds_of(source: random.Random, prompts: list[list[int]]) -> Iterator[list[list[int]]]:
@@ -142,10 +125,10 @@ def run_random(engine: Engine, source: random.Random, prompts: list[list[int]]) 
 def test_random_requests_in_a_host_pool_far_too_small(
     model: models.Model, count: int, lazy: bool, engines: Engines, oracle: Oracle, checkpoints: Path, version: str
 ) -> None:
-    print(f"HOSTKV_TEST_SEED={seed()}")
-    source = random.Random(f"{seed()} {model.name} {count} {lazy}")
+    print(f"HOSTKV_TEST_SEED={cases.seed()}")
+    source = random.Random(f"{cases.seed()} {model.name} {count} {lazy}")
     folder = cases.checkpoint(model, checkpoints, version)
-    prompts = random_prompts(source, count)
+    prompts = cases.random_prompts(source, count)
     engine = engines.get(EngineConfig.of(folder, {"cpu_bytes_to_use": 4 << 20, "lazy_offload": lazy}))
     answers = run_random(engine, source, prompts)
     for one, other in zip(oracle.answers(folder, prompts, tokens=4), answers, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Engines
-from support import cases
+from support import cases, mode
 from support.compare import difference
 from support.engine import Engine, EngineConfig
 from support.hooks import CoreProxy, faults, flip_byte
@@ -52,20 +52,21 @@ def cpu_takes_fp8() -> bool:
 
 FILLERS = [cases.random_tokens(f"filler {i}", 280) for i in range(10)]
 ALL = pytest.mark.all_versions
+IN_ALL_MODES = [pytest.mark.v2, pytest.mark.run_ahead]
 RUNS = [
-    pytest.param(models.LLAMA, DEFAULT, marks=ALL),
+    pytest.param(models.LLAMA, DEFAULT, marks=[ALL, *IN_ALL_MODES]),
     *([pytest.param(models.LLAMA, FP8), pytest.param(models.GEMMA, FP8)] if cpu_takes_fp8() else []),
-    pytest.param(models.LLAMA, LAZY),
+    pytest.param(models.LLAMA, LAZY, marks=pytest.mark.run_ahead),
     pytest.param(models.LLAMA, COARSE),
-    pytest.param(models.GEMMA, DEFAULT, marks=ALL),
+    pytest.param(models.GEMMA, DEFAULT, marks=[ALL, *IN_ALL_MODES]),
     pytest.param(models.GEMMA, DENSE),
     pytest.param(models.GEMMA, LAZY),
-    pytest.param(models.GRANITE, DEFAULT, marks=ALL),
+    pytest.param(models.GRANITE, DEFAULT, marks=[ALL, *IN_ALL_MODES]),
     pytest.param(models.GRANITE, DENSE),
-    pytest.param(models.GRANITE, LAZY),
+    pytest.param(models.GRANITE, LAZY, marks=pytest.mark.run_ahead),
     pytest.param(models.GRANITE, LAZY_COARSE),
-    pytest.param(models.GRANITE, EXPORT),
-    pytest.param(models.GDN, DEFAULT),
+    pytest.param(models.GRANITE, EXPORT, marks=pytest.mark.run_ahead),
+    pytest.param(models.GDN, DEFAULT, marks=IN_ALL_MODES),
     pytest.param(models.GDN, DENSE),
     pytest.param(models.GDN, LAZY),
 ]
@@ -126,7 +127,7 @@ def test_replay_is_exact_and_hits_what_theory_says(
     found = difference(expected, replay)
     run = ReplayRun(
         model.label, version, found.tokens_equal, found.logprob == 0.0, sum(host for _, host in loads), boundary,
-        leaked_pins(engine), variant=variant.name,
+        leaked_pins(engine), variant=variant.name, runner=mode.runner(), run_ahead=mode.run_ahead,
     )  # fmt: skip
     report.results.append(run)
     assert found.exact, "replay"

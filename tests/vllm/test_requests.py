@@ -13,8 +13,11 @@ from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry
 
+pytestmark = pytest.mark.run_ahead("llama", "granite")
+
 
 @pytest.mark.all_versions
+@pytest.mark.v2
 def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     first, _ = engine.ask_one(cases.PROMPT)
@@ -27,6 +30,7 @@ def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: 
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("llama", "gemma3", "granite")
 def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """Attention serves it at once. A recurrent model has no state inside the first prompt: the second sharer computes
     and leaves one at the junction, the third resumes there."""
@@ -45,6 +49,7 @@ def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, 
 
 
 @pytest.mark.all_versions
+@pytest.mark.v2("llama", "gemma3", "granite")
 def test_batch_of_six_is_served_from_the_host(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     expected = oracle.answers(folder, cases.OTHERS)
@@ -70,6 +75,7 @@ def test_device_refilled_by_others_loads_what_it_lost(engine: Engine, folder: Pa
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("granite")
 def test_long_prompt_is_computed_in_chunks_and_replayed(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """704 tokens at 256 a step: four steps, each storing what it completed."""
     prompt = cases.random_tokens("long", 704)
@@ -138,6 +144,7 @@ def test_prompt_logprobs_are_computed_not_loaded(engine: Engine, folder: Path, o
 
 
 @pytest.mark.all_versions
+@pytest.mark.v2
 def test_abort_while_loading_gives_everything_back(engine: Engine, folder: Path, oracle: Oracle) -> None:
     engine.ask(cases.PROMPT)
     engine.evict_device()
@@ -169,7 +176,9 @@ def test_slow_load_is_waited_for(engine: Engine, folder: Path, oracle: Oracle) -
     assert_at_rest(engine)
 
 
+@pytest.mark.sync_only
 @pytest.mark.all_versions
+@pytest.mark.v2("llama", "granite")
 def test_reset_with_running_requests_lets_them_finish_right(engine: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = [cases.PROMPT, cases.OTHERS[0]]
     expected = oracle.answers(folder, prompts)
@@ -197,6 +206,7 @@ def test_reset_of_the_connector_forgets_the_host(engine: Engine, folder: Path, o
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("llama")
 def test_reset_of_the_connector_during_a_load_keeps_tokens_right(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """The load's bytes are not wanted any more: the request computes, and nothing of before is offered again."""
     engine.ask(cases.PROMPT)

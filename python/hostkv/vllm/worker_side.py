@@ -21,6 +21,7 @@ from hostkv.vllm.stats import HostKVStats, StatsSource
 logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
 _OK = 0
+_UNAVAILABLE = 6
 _INTERNAL = 11
 _SHUTDOWN_SECONDS = 10.0
 
@@ -50,6 +51,8 @@ class WorkerSide:
         self._jobs_in_flight = 0
         self._load_of_job: dict[int, str] = {}
         self._epoch_of_job: dict[int, int] = {}  # of those loads
+        self._untold_loads: set[int] = set()  # jobs of loads among the results that no report has carried
+        self._lost: set[int] = set()  # jobs of loads whose targets were given up
         self._broken_told = False
         self._jobs_of_load: dict[str, int] = {}
         self._failed_loads: set[str] = set()
@@ -83,14 +86,21 @@ class WorkerSide:
         self._capacity = CapacityMessage(self._pool_key, capacity, interleave)
 
     def unregister(self) -> None:
-        """The engine is about to give up its cache memory. Copies end first; the host's bytes stay."""
+        """The engine is about to give up its cache memory. Copies end first; the host's bytes stay. What a load brought
+        is gone: every load that the engine has not heard of has failed."""
         if self.core is not None and self._registered:
+            self._lose_loads()
             self._poll()
             self.core.unregister_layout(_SHUTDOWN_SECONDS)
             self._registered = False
 
+    def _lose_loads(self) -> None:
+        self._lost |= self._load_of_job.keys()
+        self._failed |= self._finished
+        self._results = [_lost(result) if result[1] in self._untold_loads else result for result in self._results]
+
     def restore(self) -> None:
-        """The memory is back, at the same addresses."""
+        """The memory is back, empty; the same tensors stand for it."""
         if self.kv_caches and not self._registered:
             self.register(self.kv_caches)
 
@@ -164,6 +174,7 @@ class WorkerSide:
             capacities.append(self._capacity)
             self._capacity_told = True
         results, self._results = self._results, []
+        self._untold_loads.clear()
         broken = ""
         if self._guard.broken and not self._broken_told:
             self._broken_told = True
@@ -203,12 +214,15 @@ class WorkerSide:
 
     def _take(self, results: list[JobResult]) -> None:
         self._changed = True
+        results = [_lost(result) if result[1] in self._lost else result for result in results]
         self._results += results
         for _, job, _, status, _ in results:
             request_id = self._load_of_job.pop(job, None)
             self._epoch_of_job.pop(job, None)
+            self._lost.discard(job)
             if request_id is None:
                 continue
+            self._untold_loads.add(job)
             if status != _OK:
                 self._failed_loads.add(request_id)
             self._jobs_of_load[request_id] -= 1
@@ -245,3 +259,9 @@ class WorkerSide:
         if core is not None:
             with self._guard("shutdown"):
                 core.shutdown(_SHUTDOWN_SECONDS)
+
+
+def _lost(result: JobResult) -> JobResult:
+    """The copy ended; what it wrote is not there any more."""
+    epoch, job, rank, status, rows = result
+    return epoch, job, rank, status if status != _OK else _UNAVAILABLE, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -26,3 +27,23 @@ def checkpoint(model: models.Model, root: Path, version: str) -> Path:
     """Before 0.32 the CPU's convolution kernel knows no float32."""
     old = version.startswith(("0.30.", "0.31."))
     return models.checkpoint(model, root, "bfloat16" if old and model is models.GRANITE else None)
+
+
+NUM_FAMILIES = 12
+
+
+def seed() -> int:
+    return int(os.environ.get("HOSTKV_TEST_SEED", "20"))
+
+
+def random_prompts(source: random.Random, count: int) -> list[list[int]]:
+    """Families with a common beginning; members branch off inside it, some repeat one that came before."""
+    families = [random_tokens(f"{source.random()}", 320) for _ in range(NUM_FAMILIES)]
+    prompts: list[list[int]] = []
+    while len(prompts) < count:
+        if prompts and source.random() < 0.4:
+            prompts.append(source.choice(prompts))
+            continue
+        shared = source.choice(families)[: source.randrange(0, 320)]
+        prompts.append(shared + random_tokens(f"{source.random()}", source.randrange(1, 60)))
+    return prompts

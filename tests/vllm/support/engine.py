@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vllm_on_cpu import run_ahead
+
 import support.environment  # noqa: F401  (before vllm)
+from support import mode
 from support.compare import Answer
 
 OUTPUT_TOKENS = 16
@@ -37,9 +40,15 @@ class EngineConfig:
         own = options is not None and connector == "HostKVConnector"
         if options is not None and own and not any(name.startswith("cpu_bytes") for name in options):
             options = {"cpu_bytes_to_use": HOST_BYTES, **options}
+        if options is not None and mode.run_ahead:
+            arguments = {"async_scheduling": True, **arguments}
         text = None if options is None else json.dumps(options, sort_keys=True)
         told = json.dumps(arguments, sort_keys=True)
         return EngineConfig(checkpoint, text, policy, told, patch, connector, tuple(patches))
+
+    @property
+    def runs_ahead(self) -> bool:
+        return bool(json.loads(self.arguments).get("async_scheduling"))
 
     def transfer_config(self) -> Any:
         from vllm.config import KVTransferConfig
@@ -106,10 +115,12 @@ class Engine:
         cpu_patches.apply(self.config.patch)
         start_patches.apply(self.config.patches)
         try:
+            (run_ahead.apply if self.config.runs_ahead else run_ahead.restore)()
             self.llm = LLM(**self.config.llm_arguments())
         except BaseException:
             _clean_up()  # a connector left behind would serve the next engine with the memory of this one
             raise
+        assert run_ahead.runs_ahead(self.llm) == self.config.runs_ahead
         self.free_blocks_at_start = self.free_blocks
         if self.scheduler.connector is not None:
             self._watch_lookups(self.scheduler.connector)
@@ -214,7 +225,7 @@ class Engine:
     def idle(self, limit: int = 2000) -> int:
         """Steps that only the connector asks for, until the engine would sleep. Returns how many."""
         for count in range(limit):
-            if not self.scheduler.has_requests():
+            if not self.scheduler.has_requests() and not self.core.batch_queue:
                 return count
             self.core.step_fn()
             time.sleep(0.001)

@@ -19,6 +19,15 @@ class Extension:
     """Called in every worker through collective_rpc; `rank` is the worker's own."""
 
     rank: int
+    model_runner: Any
+
+    def hostkv_runs_v2(self) -> bool:
+        """Whether this worker's runner is V2, its kernels interpreted."""
+        from vllm_on_cpu import v2_runner
+
+        module = "vllm.v1.worker.gpu.model_runner"
+        is_v2 = any(base.__module__ == module for base in type(self.model_runner).__mro__)
+        return is_v2 and v2_runner.kernels_are_interpreted()
 
     def hostkv_fail_loads(self, rank: int, count: int, silent: bool = False) -> None:
         """Rank `rank` fails its next `count` loads; the others load well. `silent`: it says that it loaded well."""
