@@ -29,7 +29,10 @@ def never(job: Job, rank: int) -> bool:
 
 
 class Ranks:
-    """hold: which jobs a rank still works on; fail: which of those that end have failed. Both may change at any time."""
+    """hold: which jobs a rank still works on; fail: which of those that end have failed. Both may change at any time.
+
+    begin and end are there for those who copy.
+    """
 
     def __init__(self, num_ranks: int = 1) -> None:
         self.num_ranks = num_ranks
@@ -38,6 +41,12 @@ class Ranks:
         self.seen: list[Job] = []
         self._open: list[Job] = []
         self._failed: set[tuple[int, str | None]] = set()  # (rank, load that is not at its end)
+
+    def begin(self, job: Job) -> None:
+        """Every rank has begun with it: behind the forward pass of its step."""
+
+    def end(self, job: Job, rank: int, failed: bool) -> None:
+        """One rank is through with it."""
 
     @property
     def stored(self) -> int:
@@ -58,6 +67,7 @@ class Ranks:
                 found.waiting = set(range(self.num_ranks))
                 self.seen.append(found)
                 self._open.append(found)
+                self.begin(found)
         outputs = [self._answer(rank, message.ended) for rank in range(self.num_ranks)]
         self._open = [job for job in self._open if job.waiting]
         return outputs
@@ -74,6 +84,7 @@ class Ranks:
                 continue
             job.waiting.discard(rank)
             bad = self.fail(job, rank)
+            self.end(job, rank, bad)
             rows = [(group, block) for group, block, _ in job.blocks] if bad else []
             results.append((job.epoch, job.id, rank, FAILED if bad else OK, rows))
             if job.request is not None:
