@@ -18,6 +18,7 @@ import hostkv
 from hostkv import _core
 from hostkv.vllm import compat, events, geometry, options, start_report
 from hostkv.vllm.block_pool import BlockPoolShim
+from hostkv.vllm.failed_loads import FailedLoads
 from hostkv.vllm.guard import Guard
 from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
 from hostkv.vllm.stats import HostKVStats, StatsSource
@@ -57,6 +58,7 @@ class SchedulerSide:
         self._guard = Guard("scheduler")
         self.core: _core.Scheduler | None = None
         self.geometry: _core.Geometry | None = None
+        self._failed_loads: FailedLoads | None = None
         self._translator: events.EventTranslator | None = None
         self._events: list[Any] = []
         self._stats = StatsSource()
@@ -87,6 +89,7 @@ class SchedulerSide:
             start_report.log_lines(logger, start_report.config_warnings(self._vllm_config))
             return
         self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config)
+        self._failed_loads = FailedLoads(self._kv_cache_config, self.geometry)
         alignment = compat.alignment_of_manager(kv_cache_manager)
         if alignment is not None and alignment != self.geometry.hit_alignment_tokens:
             logger.warning(
@@ -164,10 +167,11 @@ class SchedulerSide:
         return tracked
 
     def _forget(self, tracked: Tracked, num_computed_tokens: int) -> None:
-        assert self.core is not None
+        assert self.core is not None and self._failed_loads is not None
         request_id = tracked.request.request_id
         if self._requests.get(request_id) is tracked:
             del self._requests[request_id]
+            self._failed_loads.forget(request_id)
         try:
             if not self._shut_down:
                 self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
@@ -212,11 +216,13 @@ class SchedulerSide:
 
     def match(self, request: Any, num_local_tokens: int) -> tuple[int | None, bool]:
         """get_num_new_matched_tokens."""
-        if self.core is None or self._guard.broken:
+        if self.core is None or self._failed_loads is None or self._guard.broken:
             return 0, False
         with self._guard("get_num_new_matched_tokens"):
             self._changed = True
             tracked = self._track(request)
+            if self._failed_loads.asks_first(request.request_id):
+                return None, False
             self._sync_hashes(tracked)
             tracked.local_tokens = num_local_tokens
             tracked.owns_blocks = False
@@ -225,8 +231,10 @@ class SchedulerSide:
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
                 return None, False
-            if kind == _HIT:
+            if kind == _HIT and self._failed_loads.may_load(request.request_id):
                 return tokens, True
+            if kind == _HIT:
+                self.core.cancel_match(tracked.handle)
         return 0, False
 
     def loaded_groups(self) -> tuple[int, ...]:
@@ -237,8 +245,9 @@ class SchedulerSide:
 
     def allocated(self, request: Any, tables: Any, num_external_tokens: int) -> None:
         """update_state_after_alloc. A load that cannot be planned is reported as failed, never forgotten."""
-        if self.core is None:
+        if self.core is None or self._failed_loads is None:
             return
+        self._failed_loads.forget(request.request_id)
         planned = False
         if not self._guard.broken:
             with self._guard("update_state_after_alloc"):
@@ -352,6 +361,7 @@ class SchedulerSide:
         """update_connector_output. The core has the last word on a load: it knows of resets and of other ranks."""
         report = output.kv_connector_worker_meta
         self._watch.called("update_connector_output")
+        self._note_failed(getattr(output, "failed_recving", None) or ())
         if not isinstance(report, RankReport) or self.core is None:
             return
         self._changed = True
@@ -372,6 +382,12 @@ class SchedulerSide:
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
                 del self._loading[handle]
                 self._sent.discard(handle)
+
+    def _note_failed(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            tracked = self._requests.get(request_id)
+            if tracked is not None and self._failed_loads is not None:
+                self._failed_loads.add(tracked.request)
 
     def _take_results(self, results: list[JobResult], output: Any) -> None:
         """Leaves `results` empty when the core has them."""

@@ -155,6 +155,8 @@ class ByteWorker:
     def _write_states(self, chunk: Chunk, group: Group) -> None:
         request, column = chunk.request, self._running_column(chunk, group)
         table = request.tables[group.index]
+        if group.exports:
+            self._export(chunk, group)
         numbers = request.truth.numbers_with(chunk.end_known, chunk.drafts)[chunk.end_known :]
         for place, number in enumerate(numbers):
             request.check(
@@ -163,11 +165,10 @@ class ByteWorker:
             )
             self.memory.write_state(group, table[column + place], int(number))
         self.memory.write_window(group, table[column], [int(number) for number in numbers])
-        if group.exports:
-            self._export(chunk, group)
 
     def _export(self, chunk: Chunk, group: Group) -> None:
-        """compute_mamba_prefill_checkpoints of one row."""
+        """compute_mamba_prefill_checkpoints of one row, before the state of its end: where the scheduler reserved no
+        block, the column may still show a block for drafts that has become the running one."""
         position = get_mamba_prefill_checkpoint_position(chunk.end, self.setup.alignment, self.setup.drops_unit)
         if not is_mamba_prefill_checkpoint_valid(
             query_start=chunk.begin,
