@@ -21,6 +21,7 @@ class ByteRanks(Ranks):
         super().__init__(worker.setup.layout.num_ranks)
         self._words = worker.memory.words
         self._widths = [group.num_words for group in worker.groups]
+        self.kinds = [group.kind for group in worker.groups]
         self._numbers = numbers
         self._slots: dict[tuple[int, int], np.ndarray] = {}  # (group, slot) -> words[rank, word]
         self._read_late: set[tuple[int, int, int]] = set()  # (epoch, job, rank)
