@@ -20,7 +20,13 @@ class Engine:
     """step() is EngineCore's: schedule, run, update. hits: request -> (device, host) tokens of its last admission."""
 
     def __init__(
-        self, config: Any, kv: Any, host_blocks: int, num_ranks: int = 1, scheduler_class: type[Scheduler] | None = None
+        self,
+        config: Any,
+        kv: Any,
+        host_blocks: int,
+        num_ranks: int = 1,
+        scheduler_class: type[Scheduler] | None = None,
+        short_of: dict[int, int] | None = None,
     ) -> None:
         scheduler_block, self.hash_block = resolve_kv_cache_block_sizes(kv, config)
         self.scheduler = (scheduler_class or Scheduler)(
@@ -35,7 +41,7 @@ class Engine:
         self.aggregator = KVOutputAggregator(num_ranks)
         self.hits: dict[str, tuple[int, int]] = {}
         self.outputs: dict[str, Any] = {}  # request -> its last EngineCoreOutput
-        worker.tell_capacity(self.connector, host_blocks, num_ranks=num_ranks)
+        worker.tell_capacity(self.connector, host_blocks, num_ranks=num_ranks, short_of=short_of)
         self.free_at_start = self.num_free
 
     @property

@@ -28,16 +28,20 @@ def never(job: Job, rank: int) -> bool:
     return False
 
 
-class Ranks:
-    """hold: which jobs a rank still works on; fail: which of those that end have failed. Both may change at any time.
+def all_rows(job: Job, rank: int) -> list[tuple[int, int]]:
+    return [(group, block) for group, block, _ in job.blocks]
 
-    begin and end are there for those who copy.
+
+class Ranks:
+    """hold: which jobs a rank still works on; fail: which of those that end have failed; failed_rows: the (group, block)
+    that a failed one is short of. All may change at any time. begin and end are there for those who copy.
     """
 
     def __init__(self, num_ranks: int = 1) -> None:
         self.num_ranks = num_ranks
         self.hold: Callable[[Job, int], bool] = never
         self.fail: Callable[[Job, int], bool] = never
+        self.failed_rows: Callable[[Job, int], list[tuple[int, int]]] = all_rows
         self.seen: list[Job] = []
         self._open: list[Job] = []
         self._failed: set[tuple[int, str | None]] = set()  # (rank, load that is not at its end)
@@ -85,7 +89,7 @@ class Ranks:
             job.waiting.discard(rank)
             bad = self.fail(job, rank)
             self.end(job, rank, bad)
-            rows = [(group, block) for group, block, _ in job.blocks] if bad else []
+            rows = self.failed_rows(job, rank) if bad else []
             results.append((job.epoch, job.id, rank, FAILED if bad else OK, rows))
             if job.request is not None:
                 ended_loads.add(job.request)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from vllm.v1.kv_cache_interface import get_mamba_prefill_checkpoint_position, is_mamba_prefill_checkpoint_valid
+
 from vllm_on_cpu.byte_worker_groups import Group, Layout, groups_of, places
 from vllm_on_cpu.byte_worker_memory import Memory, WrongByte
 from vllm_on_cpu.byte_worker_requests import Chunk, Requests
@@ -106,14 +107,16 @@ class ByteWorker:
             first = max(first, chunk.end - group.block_tokens)
         at = places(group, self.setup.layout, min(first, chunk.begin), chunk.begin)
         table = chunk.request.tables[group.index]
+        has_blocks = not len(at.columns) or len(table) > at.columns[-1]
+        chunk.request.check(has_blocks, f"group {group.index} has too few blocks")
         wrong = self.memory.wrong_row(group, table, at, chunk.request.truth.numbers(chunk.begin))
         self.rows_checked += len(at.tokens)
         if wrong is not None:
             rank, token = wrong
             block = table[token // group.span(self.setup.layout)] if group.kind != "ring" else table[0]
             raise WrongByte(
-                f"{chunk.request.name} at {chunk.begin}: group {group.index} ({group.kind}), rank {rank}, token {token} "
-                f"in block {block}"
+                f"{chunk.request.name} at {chunk.begin}: group {group.index} ({group.kind}), rank {rank}, "
+                f"token {token} in block {block}"
             )
 
     # ------------------------------------------------------------------------------------------------ states

@@ -21,7 +21,11 @@ def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
     fresh: set[int] = set()
-    get_new_blocks, get_computed_blocks, starts = pool.get_new_blocks, manager.get_computed_blocks, manager.new_step_starts
+    get_new_blocks, get_computed_blocks, starts = (
+        pool.get_new_blocks,
+        manager.get_computed_blocks,
+        manager.new_step_starts,
+    )
 
     def noting(num_blocks: int) -> Any:
         blocks = get_new_blocks(num_blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from vllm_on_cpu.byte_worker_groups import STATE_WORDS, Group, Layout, Places
 from vllm_on_cpu.byte_worker_tokens import salts
 

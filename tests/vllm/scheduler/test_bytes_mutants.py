@@ -32,7 +32,7 @@ def around(name: str, of: Any, change: Callable[..., Any]) -> Planter:
 
 
 def _other_owner(before: Any, group: Any, layout: Any, begin: int, end: int) -> Any:
-    """Rows are written as if turns were twice as long, and read as they should be."""
+    """Rows of whole chunks are taken for those of the next rank."""
     right = before(group, layout, begin, end)
     if right.owners is None or end - begin <= 1:
         return right
@@ -40,8 +40,9 @@ def _other_owner(before: Any, group: Any, layout: Any, begin: int, end: int) -> 
 
 
 def _block_off(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
-    before(ranks, replace(job, blocks=[(g, b, s) for (g, b, _), (_, _, s) in
-                                       zip(job.blocks, job.blocks[1:] + job.blocks[:1], strict=True)]), rank)  # fmt: skip
+    slots = [slot for _, _, slot in job.blocks]
+    moved = [(group, block, slots[index - 1]) for index, (group, block, _) in enumerate(job.blocks)]
+    before(ranks, replace(job, blocks=moved), rank)
 
 
 def _bytes_of_next_rank(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
@@ -100,16 +101,25 @@ def _kept_as_spoilt(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
     ranks._slot(group, slot)[rank, -1:] = SPOILT
 
 
+def on_ranks(name: str, change: Callable[..., Any]) -> Planter:
+    return around(name, ByteRanks, change)
+
+
+# name: (family, mode, planter, what the wrong byte's text says)
 FAULTS: dict[str, tuple[str, str, Planter, str]] = {
     "rows go to another rank": ("full", "sync-v1", around("places", byte_worker, _other_owner), r"\(full\)"),
-    "a load is one block off": ("full", "ahead-v1", around("_fill", ByteRanks, _block_off), r"\(full\), rank"),
-    "a load takes another rank's bytes": ("states dealt out", "ahead-v2", around("_fill", ByteRanks, _bytes_of_next_rank), "rank"),
-    "one rank forgets its load": ("full and whole window", "sync-v2", around("_fill", ByteRanks, _one_rank_forgotten), "rank"),
-    "a rank calls a failed load good": ("full and window", "sync-v1", around("end", ByteRanks, _failure_untold), "rank"),
-    "a store reads after its answer": ("full and window", "ahead-v1", around("_store", ByteRanks, _read_after_the_answer), "rank"),
+    "a load is one block off": ("full", "ahead-v1", on_ranks("_fill", _block_off), r"\(full\), rank"),
+    "a load takes another rank's bytes": (
+        "states dealt out", "ahead-v2", on_ranks("_fill", _bytes_of_next_rank), "rank",
+    ),
+    "a load takes another boundary's state": (
+        "states with unit", "sync-v1", on_ranks("_fill", _state_of_another_boundary), r"\(state\)",
+    ),
+    "one rank forgets its load": ("full and whole window", "sync-v2", on_ranks("_fill", _one_rank_forgotten), "rank"),
+    "a rank calls a failed load good": ("full and window", "sync-v1", on_ranks("end", _failure_untold), "rank"),
+    "a store reads after its answer": ("full and window", "ahead-v1", on_ranks("_store", _read_after_the_answer), "rank"),
     "a store reads before the forward pass": ("full", "sync-v1", around("execute", Steps, _too_early), r"\(full\)"),
-    "a store loses the last row of a block": ("five groups", "sync-v1", around("_store", ByteRanks, _kept_as_spoilt), "rank"),
-    "a load takes another boundary's state": ("states with unit", "sync-v1", around("_fill", ByteRanks, _state_of_another_boundary), r"\(state\)"),
+    "a store loses the last row of a block": ("five groups", "sync-v1", on_ranks("_store", _kept_as_spoilt), "rank"),
 }  # fmt: skip
 
 

@@ -89,7 +89,9 @@ def replay(shape: Shape, mode: str, seed: int, **how: Any) -> tuple[int, int]:
 @pytest.mark.parametrize("retention", [0, None], ids=["retention 0", "dense"])
 @pytest.mark.parametrize("boundaries", ["coarse", "fine"])
 @pytest.mark.parametrize("name", ["kimi-like", "deepseek-v4-like", "qwen3.5-like"])
-def test_a_replay_of_a_preset_hits_what_theory_says(name: str, boundaries: str, retention: int | None, mode: str) -> None:
+def test_a_replay_of_a_preset_hits_what_theory_says(
+    name: str, boundaries: str, retention: int | None, mode: str
+) -> None:
     model = preset(name)
     found, rows = replay(
         shape_of(model, 1), mode, 1, boundaries=boundaries, retention=retention, batched_tokens=BATCHED_TOKENS
@@ -104,9 +106,7 @@ def test_a_replay_of_a_preset_hits_what_theory_says(name: str, boundaries: str, 
 def test_kimi_like_at_dcp_8_hits_the_published_numbers(interleave: int, boundaries: str, hit: int) -> None:
     model = preset("kimi-like")
     assert expected_hit(model, boundaries) == hit
-    found, _ = replay(
-        shape_of(model, interleave), "ahead-v2", 2, boundaries=boundaries, batched_tokens=BATCHED_TOKENS
-    )
+    found, _ = replay(shape_of(model, interleave), "ahead-v2", 2, boundaries=boundaries, batched_tokens=BATCHED_TOKENS)
     assert found == hit
 
 
@@ -124,7 +124,5 @@ def test_kimi_like_as_vllm_itself_sizes_states(
 ) -> None:
     """vLLM gives states the block of one rank: 384 tokens beside 3,072 of attention."""
     shape = Shape([parts.mla(384), parts.mamba(384, state_bytes=parts.PAGE_BYTES)], 384, None, Layout(8, 8, 1))
-    found, _ = replay(
-        shape, "sync-v1", 3, boundaries=boundaries, retention=retention, batched_tokens=batched_tokens
-    )
+    found, _ = replay(shape, "sync-v1", 3, boundaries=boundaries, retention=retention, batched_tokens=batched_tokens)
     assert found == hit

@@ -1,4 +1,4 @@
-"""Random shapes by family: block sizes, ranks, interleave, units, windows, drafts; and the options that go with them."""
+"""Random shapes by family: blocks, ranks, interleave, units, windows, drafts; and the options that go with them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bytes_model.shapes import Mode, Pools, Rig, Shape, build
 from rig import parts
 from vllm_on_cpu.byte_worker_groups import Layout, groups_of
+
+from bytes_model.shapes import Mode, Pools, Rig, Shape, build
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def _checkpoints(numbers: random.Random) -> Shape:
     block = numbers.choice((32, 64))
     unit = numbers.choice((8, 16, block))
     layout = _dealt_out(numbers, block, least=1 if unit < block else 2)
-    return Shape([parts.mamba(block, checkpoint_alignment=numbers.choice((1, unit))), parts.full(block)], block, unit, layout)
+    return Shape(
+        [parts.mamba(block, checkpoint_alignment=numbers.choice((1, unit))), parts.full(block)], block, unit, layout
+    )
 
 
 def _drafts(numbers: random.Random) -> Shape:

@@ -7,9 +7,10 @@ import random
 from collections import Counter, deque
 from typing import Any
 
-from bytes_model.shapes import Rig
 from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus
+
+from bytes_model.shapes import Rig
 
 NO_FORWARD_LIMIT = 3000
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bytes_model.host import ByteRanks
 from rig import parts
 from rig.engine import Engine
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -17,6 +16,11 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm_on_cpu.byte_worker import ByteWorker, Setup
 from vllm_on_cpu.byte_worker_corrections import correct
 from vllm_on_cpu.byte_worker_groups import Layout
+
+from bytes_model.host import ByteRanks
+
+
+ONE_RANK = Layout()
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Shape:
     specs: Sequence[Any]
     block_tokens: int
     unit: int | None = None
-    layout: Layout = Layout()
+    layout: Layout = ONE_RANK
     num_drafts: int = 0
 
     @property
