@@ -62,7 +62,7 @@ def _failure_untold(before: Any, ranks: ByteRanks, job: Any, rank: int, failed: 
     before(ranks, job, rank, failed or (job.direction == "load" and ranks._numbers.random() < 0.05))
 
 
-def _read_after_the_answer(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
+def _reads_late(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
     """A store reads two jobs later than it says."""
     late = ranks.__dict__.setdefault("late", [])
     late.append((job, rank))
@@ -117,7 +117,7 @@ FAULTS: dict[str, tuple[str, str, Planter, str]] = {
     ),
     "one rank forgets its load": ("full and whole window", "sync-v2", on_ranks("_fill", _one_rank_forgotten), "rank"),
     "a rank calls a failed load good": ("full and window", "sync-v1", on_ranks("end", _failure_untold), "rank"),
-    "a store reads after its answer": ("full and window", "ahead-v1", on_ranks("_store", _read_after_the_answer), "rank"),
+    "a store reads after its answer": ("full and window", "ahead-v1", on_ranks("_store", _reads_late), "rank"),
     "a store reads before the forward pass": ("full", "sync-v1", around("execute", Steps, _too_early), r"\(full\)"),
     "a store loses the last row of a block": ("five groups", "sync-v1", on_ranks("_store", _kept_as_spoilt), "rank"),
 }  # fmt: skip

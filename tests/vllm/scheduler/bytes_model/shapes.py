@@ -19,7 +19,6 @@ from vllm_on_cpu.byte_worker_groups import Layout
 
 from bytes_model.host import ByteRanks
 
-
 ONE_RANK = Layout()
 
 
