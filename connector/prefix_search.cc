@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t kFirstBatch = 4;
 
-bool is_full(GroupKind kind) {
-  return kind == GroupKind::kFullAttention || kind == GroupKind::kMla;
-}
-
 }  // namespace
 
 PrefixSearch::PrefixSearch(const Geometry& geometry, const OffloadCache& cache, EngineBlocks* device,
@@ -32,7 +28,7 @@ PrefixSearch::PrefixSearch(const Geometry& geometry, const OffloadCache& cache, 
     if (!geometry.offloadable(group)) {
       continue;
     }
-    if (is_full(geometry.group(group).kind)) {
+    if (is_full(geometry.group(group))) {
       full_runs_.push_back(FullRun{.group = group, .first_block = 0, .tail_tokens = 0, .places = {}});
     } else {
       other_groups_.push_back(group);

@@ -14,9 +14,6 @@ namespace {
 constexpr std::size_t kPrefetchDistance = 16;
 constexpr std::int64_t kAllTokens = std::int64_t{1} << 60U;  // more than there can be
 
-bool is_full(const KvCacheGroup& group) {
-  return group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
-}
 bool is_align_state(const KvCacheGroup& group) {
   return group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kAlign;
 }
@@ -176,8 +173,12 @@ void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t sto
 bool StorePlanner::is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
                                std::int64_t storable_tokens) {
   const auto is_gone = [&](BlockId source, std::int64_t end_tokens) {
-    const OffloadKey key = source == kNullBlock ? key_at(request, group, end_tokens) : OffloadKey{};
-    return source == kNullBlock && context_.cache.find(key, hash_of(key)) == kNoEntry;
+    if (source != kNullBlock) {
+      return false;
+    }
+    const auto engine_hash = request.hashes.at_boundary(end_tokens);
+    const OffloadKey key = make_offload_key(engine_hash, group, context_.namespace_fingerprint);
+    return context_.cache.find(key, hash_of(key)) == kNoEntry;
   };
   if (is_align_state(context_.geometry.group(group))) {
     return !is_gone(handed_off(request, group, boundary_tokens), boundary_tokens);
@@ -498,10 +499,6 @@ BlockId StorePlanner::handed_off(const RequestState& request, GroupIndex group, 
     return hand_off.group == group && hand_off.boundary_tokens == boundary_tokens;
   });
   return found == request.hand_offs.end() ? kNullBlock : found->block;
-}
-
-OffloadKey StorePlanner::key_at(const RequestState& request, GroupIndex group, std::int64_t end_tokens) const {
-  return make_offload_key(request.hashes.at_boundary(end_tokens), group, context_.namespace_fingerprint);
 }
 
 }  // namespace hostkv

@@ -135,7 +135,6 @@ class StorePlanner {
   [[nodiscard]] BlockIndexRange wanted_range(GroupIndex group, std::int64_t boundary_tokens,
                                              std::int64_t storable_tokens) const;
   [[nodiscard]] static BlockId handed_off(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens);
-  [[nodiscard]] OffloadKey key_at(const RequestState& request, GroupIndex group, std::int64_t end_tokens) const;
 
   Context context_;
   bool can_store_;

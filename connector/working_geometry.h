@@ -16,6 +16,11 @@ bool host_can_serve(const Geometry& geometry);
 // where no prefix hash does.
 Result<Geometry> working_geometry(const Geometry& geometry, Boundaries boundaries);
 
+// Attention over all tokens: every block of the prefix is needed.
+inline bool is_full(const KvCacheGroup& group) {
+  return group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
+}
+
 // TP x PP x PCP must be the number of workers; DCP ranks are TP ranks. kInvalidArgument otherwise.
 Status check_num_ranks(const Geometry& geometry, std::int64_t num_ranks);
 

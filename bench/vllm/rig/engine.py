@@ -19,9 +19,17 @@ SAMPLED = 7
 class Engine:
     """step() is EngineCore's: schedule, run, update. hits: request -> (device, host) tokens of its last admission."""
 
-    def __init__(self, config: Any, kv: Any, host_blocks: int, num_ranks: int = 1) -> None:
+    def __init__(
+        self,
+        config: Any,
+        kv: Any,
+        host_blocks: int,
+        num_ranks: int = 1,
+        scheduler_class: type[Scheduler] | None = None,
+        short_of: dict[int, int] | None = None,
+    ) -> None:
         scheduler_block, self.hash_block = resolve_kv_cache_block_sizes(kv, config)
-        self.scheduler = Scheduler(
+        self.scheduler = (scheduler_class or Scheduler)(
             vllm_config=config,
             kv_cache_config=kv,
             structured_output_manager=StructuredOutputManager(config),
@@ -33,7 +41,7 @@ class Engine:
         self.aggregator = KVOutputAggregator(num_ranks)
         self.hits: dict[str, tuple[int, int]] = {}
         self.outputs: dict[str, Any] = {}  # request -> its last EngineCoreOutput
-        worker.tell_capacity(self.connector, host_blocks, num_ranks=num_ranks)
+        worker.tell_capacity(self.connector, host_blocks, num_ranks=num_ranks, short_of=short_of)
         self.free_at_start = self.num_free
 
     @property
@@ -63,18 +71,19 @@ class Engine:
 
     def step(self) -> Any:
         output = self.scheduler.schedule()
-        for request_id in output.num_scheduled_tokens:
-            self._note_hits(self.scheduler.requests[request_id])
+        self.note_hits(output)
         done = self._run_model(output, self.ranks.take(output.kv_connector_metadata))
         for of_client in self.scheduler.update_from_output(output, done).values():
             for one in of_client.outputs:
                 self.outputs[one.request_id] = one
         return output
 
-    def _note_hits(self, request: Request) -> None:
-        stats = request.prefill_stats
-        if stats is not None and stats.num_prompt_tokens:
-            self.hits[request.request_id] = (stats.num_local_cached_tokens, stats.num_external_cached_tokens)
+    def note_hits(self, output: Any) -> None:
+        """Right behind schedule(): statistics of an admission go out with its first answer."""
+        for request_id in output.num_scheduled_tokens:
+            stats = self.scheduler.requests[request_id].prefill_stats
+            if stats is not None and stats.num_prompt_tokens:
+                self.hits[request_id] = (stats.num_local_cached_tokens, stats.num_external_cached_tokens)
 
     def _run_model(self, output: Any, of_ranks: list[Any]) -> ModelRunnerOutput:
         ids = list(output.num_scheduled_tokens)
@@ -83,6 +92,10 @@ class Engine:
             request = self.scheduler.requests[request_id]
             end = request.num_computed_tokens  # schedule() has moved it behind this step
             sampled.append([SAMPLED] if end >= request.num_tokens else [])
+        return self.merge(ids, sampled, of_ranks)
+
+    def merge(self, ids: list[str], sampled: list[list[int]], of_ranks: list[Any]) -> ModelRunnerOutput:
+        """What the executor makes of the outputs of all ranks."""
         outputs = [
             ModelRunnerOutput(
                 req_ids=ids,

@@ -10,7 +10,15 @@ from typing import Any
 
 import rig  # noqa: F401  (the environment, before torch and vllm)
 import torch
-from vllm.config import CacheConfig, KVTransferConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    KVTransferConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.sampling_params import SamplingParams
@@ -24,6 +32,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheGroupSpec,
     KVCacheTensor,
     MambaSpec,
+    MLAAttentionSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.request import Request
@@ -102,38 +111,74 @@ def vllm_config(
     return config
 
 
+def in_parallel(config: VllmConfig, num_ranks: int, dcp: int = 1, interleave_tokens: int = 1, pp: int = 1) -> None:
+    """num_ranks counts all; dcp lies inside tensor parallelism."""
+    parallel = config.parallel_config
+    parallel.tensor_parallel_size, parallel.pipeline_parallel_size = num_ranks // pp, pp
+    parallel.world_size = num_ranks
+    parallel.decode_context_parallel_size = dcp
+    parallel.cp_kv_cache_interleave_size = interleave_tokens
+
+
+def with_drafts(config: VllmConfig, num_drafts: int) -> None:
+    """Drafts that come from the text: no draft model, so no group drops a block."""
+    config.speculative_config = SpeculativeConfig(
+        method="ngram",
+        num_speculative_tokens=num_drafts,
+        prompt_lookup_max=2,
+        target_model_config=config.model_config,
+        target_parallel_config=config.parallel_config,
+    )
+
+
+def _attention(block_tokens: int) -> dict[str, Any]:
+    return {
+        "block_size": block_tokens,
+        "num_kv_heads": 1,
+        "head_size": max(1, PAGE_BYTES // block_tokens // 4),
+        "dtype": torch.int8,
+        "page_size_padded": PAGE_BYTES,
+    }
+
+
 def full(block_tokens: int = 16) -> FullAttentionSpec:
-    return FullAttentionSpec(
-        block_size=block_tokens,
-        num_kv_heads=1,
-        head_size=PAGE_BYTES // block_tokens // 4,
-        dtype=torch.int8,
-        page_size_padded=PAGE_BYTES,
-    )
+    return FullAttentionSpec(**_attention(block_tokens))
 
 
-def window(block_tokens: int = 16, window_tokens: int = 128) -> SlidingWindowSpec:
-    return SlidingWindowSpec(
-        block_size=block_tokens,
-        num_kv_heads=1,
-        head_size=PAGE_BYTES // block_tokens // 4,
-        dtype=torch.int8,
-        page_size_padded=PAGE_BYTES,
-        sliding_window=window_tokens,
-    )
+def mla(block_tokens: int = 16, tokens_per_entry: int = 1) -> MLAAttentionSpec:
+    return MLAAttentionSpec(**_attention(block_tokens), tokens_per_state=tokens_per_entry)
 
 
-def mamba(block_tokens: int = 64) -> MambaSpec:
+def window(block_tokens: int = 16, window_tokens: int = 128, sharded: bool = True) -> SlidingWindowSpec:
+    """sharded: as by default; vLLM takes windows under context parallelism only where every rank holds them whole."""
+    whole = {} if sharded else {"dcp_sharded": False}
+    return SlidingWindowSpec(**_attention(block_tokens), sliding_window=window_tokens, **whole)
+
+
+def mamba(
+    block_tokens: int = 64, num_drafts: int = 0, checkpoint_alignment: int | None = None, state_bytes: int = 1024
+) -> MambaSpec:
+    """checkpoint_alignment: where a prefill can export a state inside its chunk, counted from the chunk's begin."""
     return MambaSpec(
         block_size=block_tokens,
-        shapes=((256,),),
+        shapes=((state_bytes // 4,),),
         dtypes=(torch.float32,),
         page_size_padded=PAGE_BYTES,
         mamba_cache_mode="align",
+        num_speculative_blocks=num_drafts,
+        num_prefill_checkpoint_blocks=int(checkpoint_alignment is not None),
+        **({"prefill_checkpoint_alignment": checkpoint_alignment} if checkpoint_alignment is not None else {}),
     )
 
 
-def kv_config(specs: Sequence[Any], num_blocks: int, config: VllmConfig) -> KVCacheConfig:
+def ring(block_tokens: int = 4) -> Any:
+    """Raw keys of the running request: never cached. vLLM 0.32 and newer."""
+    from vllm.v1.kv_cache_interface import CircularBufferSpec
+
+    return CircularBufferSpec(**_attention(block_tokens))
+
+
+def kv_config(specs: Sequence[Any], num_blocks: int, config: VllmConfig, layout: str = "LBHNC") -> KVCacheConfig:
     """One layer a group, all groups in one memory, as in the engine. num_blocks counts the null block."""
     register_all_kvcache_specs(vllm_config=None)
     size = PAGE_BYTES * num_blocks
@@ -144,7 +189,7 @@ def kv_config(specs: Sequence[Any], num_blocks: int, config: VllmConfig) -> KVCa
             for i in range(len(specs))
         ],
         kv_cache_groups=[KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)],
-        **({"kv_cache_layout": "LBHNC"} if "kv_cache_layout" in KVCacheConfig.__dataclass_fields__ else {}),
+        **({"kv_cache_layout": layout} if "kv_cache_layout" in KVCacheConfig.__dataclass_fields__ else {}),
     )
     config.cache_config.num_gpu_blocks = num_blocks
     scheduler_block, hash_block = kv_cache_utils.resolve_kv_cache_block_sizes(kv, config)

@@ -28,16 +28,29 @@ def never(job: Job, rank: int) -> bool:
     return False
 
 
+def all_rows(job: Job, rank: int) -> list[tuple[int, int]]:
+    return [(group, block) for group, block, _ in job.blocks]
+
+
 class Ranks:
-    """hold: which jobs a rank still works on; fail: which of those that end have failed. Both may change at any time."""
+    """hold: which jobs a rank still works on; fail: which of those that end have failed; failed_rows: the (group, block)
+    that a failed one is short of. All may change at any time. begin and end are there for those who copy.
+    """
 
     def __init__(self, num_ranks: int = 1) -> None:
         self.num_ranks = num_ranks
         self.hold: Callable[[Job, int], bool] = never
         self.fail: Callable[[Job, int], bool] = never
+        self.failed_rows: Callable[[Job, int], list[tuple[int, int]]] = all_rows
         self.seen: list[Job] = []
         self._open: list[Job] = []
         self._failed: set[tuple[int, str | None]] = set()  # (rank, load that is not at its end)
+
+    def begin(self, job: Job) -> None:
+        """Every rank has begun with it: behind the forward pass of its step."""
+
+    def end(self, job: Job, rank: int, failed: bool) -> None:
+        """One rank is through with it."""
 
     @property
     def stored(self) -> int:
@@ -58,6 +71,7 @@ class Ranks:
                 found.waiting = set(range(self.num_ranks))
                 self.seen.append(found)
                 self._open.append(found)
+                self.begin(found)
         outputs = [self._answer(rank, message.ended) for rank in range(self.num_ranks)]
         self._open = [job for job in self._open if job.waiting]
         return outputs
@@ -74,7 +88,8 @@ class Ranks:
                 continue
             job.waiting.discard(rank)
             bad = self.fail(job, rank)
-            rows = [(group, block) for group, block, _ in job.blocks] if bad else []
+            self.end(job, rank, bad)
+            rows = self.failed_rows(job, rank) if bad else []
             results.append((job.epoch, job.id, rank, FAILED if bad else OK, rows))
             if job.request is not None:
                 ended_loads.add(job.request)

@@ -76,8 +76,11 @@ def _hostkv(metadata: Any) -> Answer:
     return Answer(output, blocks["store"], blocks["load"])
 
 
-def tell_capacity(connector: Any, host_blocks: int, blocks_per_slab: int = 1, num_ranks: int = 1) -> None:
-    """HostKV's pool as the ranks would report it: exactly host_blocks blocks, of every group."""
+def tell_capacity(
+    connector: Any, host_blocks: int, blocks_per_slab: int = 1, num_ranks: int = 1, short_of: dict[int, int] | None = None
+) -> None:
+    """HostKV's pool as the ranks would report it: exactly host_blocks blocks, of every group. short_of: rank -> slabs
+    that it has less."""
     from hostkv.vllm.messages import CapacityMessage
 
     side = connector.scheduler_side
@@ -90,7 +93,7 @@ def tell_capacity(connector: Any, host_blocks: int, blocks_per_slab: int = 1, nu
             side._pool_key,
             {
                 "rank": rank,
-                "num_slabs": host_blocks // blocks_per_slab,
+                "num_slabs": host_blocks // blocks_per_slab - (short_of or {}).get(rank, 0),
                 "slab_bytes": 4096 * blocks_per_slab,
                 "slots_per_slab": slots,
                 "fingerprint": geometry.fingerprint,

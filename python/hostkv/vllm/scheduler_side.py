@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import vllm
@@ -18,9 +17,11 @@ import hostkv
 from hostkv import _core
 from hostkv.vllm import compat, events, geometry, options, start_report
 from hostkv.vllm.block_pool import BlockPoolShim
+from hostkv.vllm.failed_loads import FailedLoads
 from hostkv.vllm.guard import Guard
 from hostkv.vllm.messages import CapacityMessage, JobResult, RankReport, StepMessage
 from hostkv.vllm.stats import HostKVStats, StatsSource
+from hostkv.vllm.tracked import Tracked
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is below its own name
 
@@ -28,20 +29,6 @@ _HIT, _RETRY, _MORE_HASHES = 1, 2, 3
 _OK = 0
 _WIND_DOWN_SECONDS = 10.0
 _FIRST_HASHES = 64  # a lookup begins with so many: most prompts of which nothing is stored show it by the first ones
-
-
-@dataclass(slots=True, eq=False)
-class Tracked:
-    """A request of vLLM and what the core knows of it."""
-
-    handle: int
-    request: Any
-    num_hashes: int = 0  # that the core has
-    last_hash: Any = None  # of those
-    local_tokens: int = 0  # of the last lookup
-    owns_blocks: bool = False
-    admission: int = 0  # the step in which the engine gave it its blocks
-    tails: list[tuple[int, int, int, int]] | None = None  # hand-offs that no step will carry
 
 
 class SchedulerSide:
@@ -62,6 +49,7 @@ class SchedulerSide:
         self._pool: BlockPoolShim | None = None
         self._damaged = False
         self._interleave_tokens = compat.configured_interleave_tokens(vllm_config.parallel_config)
+        self._failed_loads: FailedLoads | None = None
         self._translator: events.EventTranslator | None = None
         self._events: list[Any] = []
         self._stats = StatsSource()
@@ -105,6 +93,7 @@ class SchedulerSide:
     def _make_core(self) -> _core.Geometry:
         self.geometry = geometry.resolve(self._kv_cache_config, self._vllm_config, self._interleave_tokens)
         self._hash_tokens = self.geometry.hash_block_tokens
+        self._failed_loads = FailedLoads(self._kv_cache_config, self.geometry)
         self._damaged = geometry.damages_fine_hits(self._kv_cache_config, self.geometry)
         self.core = _core.Scheduler(
             geometry=self.geometry,
@@ -190,10 +179,11 @@ class SchedulerSide:
         return tracked
 
     def _forget(self, tracked: Tracked, num_computed_tokens: int) -> None:
-        assert self.core is not None
+        assert self.core is not None and self._failed_loads is not None
         request_id = tracked.request.request_id
         if self._requests.get(request_id) is tracked:
             del self._requests[request_id]
+            self._failed_loads.forget(request_id)
         try:
             if not self._shut_down:
                 self.core.request_finished(tracked.handle, num_computed_tokens, tracked.tails or [])
@@ -215,29 +205,9 @@ class SchedulerSide:
         return told
 
     def _sync_hashes(self, tracked: Tracked, num_wanted: int) -> bool:
-        """Hands over prefix hashes until the core has `num_wanted`, or all. A session may have gone back: hashes are
-        chained, so the last one tells. True: there are more."""
-        hashes = tracked.request.block_hashes
-        known = tracked.num_hashes
-        if known > 0 and (len(hashes) < known or hashes[known - 1] is not tracked.last_hash):
-            known = self._go_back(tracked, hashes)
-        wanted = min(num_wanted, len(hashes))
-        if known < wanted:
-            assert self.core is not None
-            self.core.append_block_hashes(tracked.handle, hashes, known, wanted)
-            tracked.num_hashes, tracked.last_hash = wanted, hashes[wanted - 1]
-        return tracked.num_hashes < len(hashes)
-
-    def _go_back(self, tracked: Tracked, hashes: Any) -> int:
-        """How many of the hashes that the core has are still right."""
-        known = tracked.num_hashes
-        if len(hashes) >= known and hashes[known - 1] == tracked.last_hash:
-            tracked.last_hash = hashes[known - 1]
-            return known
+        """True: the request has more than the core was given."""
         assert self.core is not None
-        self.core.truncate_block_hashes(tracked.handle, 0)
-        tracked.num_hashes, tracked.last_hash = 0, None
-        return 0
+        return tracked.hashes.hand_over(self.core, tracked.handle, tracked.request.block_hashes, num_wanted)
 
     def _sync_tokens(self, tracked: Tracked, num_tokens: int) -> None:
         """Hands over the hashes of what is computed: no more is asked for by a store."""
@@ -252,11 +222,13 @@ class SchedulerSide:
 
     def match(self, request: Any, num_local_tokens: int) -> tuple[int | None, bool]:
         """get_num_new_matched_tokens."""
-        if self.core is None or self._guard.broken:
+        if self.core is None or self._failed_loads is None or self._guard.broken:
             return 0, False
         with self._guard("get_num_new_matched_tokens"):
             self._changed = True
             tracked = self._track(request)
+            if self._failed_loads.asks_first(request.request_id):
+                return None, False
             tracked.local_tokens = num_local_tokens
             tracked.owns_blocks = False
             kind, tokens, shared_prefix = self._look_up(tracked, num_local_tokens)
@@ -264,8 +236,10 @@ class SchedulerSide:
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
                 return None, False
-            if kind == _HIT:
+            if kind == _HIT and self._failed_loads.may_load(request.request_id):
                 return tokens, True
+            if kind == _HIT:
+                self.core.cancel_match(tracked.handle)
         return 0, False
 
     def _look_up(self, tracked: Tracked, num_local_tokens: int) -> tuple[int, int, int]:
@@ -287,8 +261,9 @@ class SchedulerSide:
 
     def allocated(self, request: Any, tables: Any, num_external_tokens: int) -> None:
         """update_state_after_alloc. A load that cannot be planned is reported as failed, never forgotten."""
-        if self.core is None:
+        if self.core is None or self._failed_loads is None:
             return
+        self._failed_loads.forget(request.request_id)
         planned = False
         if not self._guard.broken:
             with self._guard("update_state_after_alloc"):
@@ -404,6 +379,7 @@ class SchedulerSide:
         """update_connector_output. The core has the last word on a load: it knows of resets and of other ranks."""
         report = output.kv_connector_worker_meta
         self._watch.called("update_connector_output")
+        self._note_failed(getattr(output, "failed_recving", None) or ())
         if not isinstance(report, RankReport) or self.core is None:
             return
         self._changed = True
@@ -424,6 +400,12 @@ class SchedulerSide:
             for handle in [handle for handle, request_id in self._loading.items() if request_id in ended]:
                 del self._loading[handle]
                 self._sent.discard(handle)
+
+    def _note_failed(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            tracked = self._requests.get(request_id)
+            if tracked is not None and self._failed_loads is not None:
+                self._failed_loads.add(tracked.request)
 
     def _take_results(self, results: list[JobResult], output: Any) -> None:
         """Leaves `results` empty when the core has them."""

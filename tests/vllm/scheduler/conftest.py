@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def make_engine(
     shape: str = "full", device_blocks: int = 200, host_blocks: int = 400, num_ranks: int = 1, events: bool = False,
-    **how: Any,
+    short_of: dict[int, int] | None = None, **how: Any,
 ) -> Engine:  # fmt: skip
     groups, block_tokens, unit, align = SHAPES[shape]
     config = parts.vllm_config(
@@ -43,7 +43,8 @@ def make_engine(
         from vllm.config import KVEventsConfig
 
         config.kv_events_config = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
-    return Engine(config, parts.kv_config(groups(), device_blocks + 1, config), host_blocks, num_ranks)
+    kv = parts.kv_config(groups(), device_blocks + 1, config)
+    return Engine(config, kv, host_blocks, num_ranks, short_of=short_of)
 
 
 @pytest.fixture

@@ -142,3 +142,22 @@ def test_two_requests_load_the_same_prompt_at_once(engine_of, tokens):
     engine.run_until_idle()
     assert engine.hits["b"] == (0, 320)
     assert sum(engine.hits["c"]) == 320
+
+
+def test_a_failed_load_does_not_stand_in_front_of_those_that_are_loaded(engine_of, tokens):
+    """vLLM keeps it at the head of the queue, with blocks reserved for it as if its load were still running."""
+    engine = engine_of("full", device_blocks=45)
+    a, b = stored(engine, tokens, 320, 1), stored(engine, tokens, 240, 2)
+    engine.ranks.hold = is_load
+    engine.add("a", a)
+    engine.step()
+    engine.add("b", b)
+    engine.step()
+    assert {r.status for r in engine.scheduler.requests.values()} == {RequestStatus.WAITING_FOR_REMOTE_KVS}
+    engine.ranks.hold, engine.ranks.fail = never, lambda job, rank: job.request == "a"
+    engine.ranks.failed_rows = lambda job, rank: [job.blocks[-1][:2]]  # the next lookup still finds much
+    engine.step()
+    engine.ranks.fail = never
+    engine.run_until_idle(limit=20)
+    assert engine.hits["b"] == (0, 224)
+    assert engine.outputs["a"].new_token_ids == engine.outputs["b"].new_token_ids

@@ -1,0 +1,63 @@
+"""Two faults of vLLM's scheduler (0.32.0, 0.33.0) that make an engine without any connector compute on wrong bytes.
+
+A test of a connector's bytes takes them out of the engine, one scheduler at a time, or cannot tell whose fault a wrong
+byte is. Both need hits inside a block; both only make the engine's own hits shorter or its chunks smaller here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def correct(scheduler: Any) -> None:
+    """Both corrections."""
+    refuse_hits_in_unwritten_blocks(scheduler)
+    stop_at_the_end_of_a_started_block(scheduler)
+
+
+def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
+    """A hit that ends inside an attention block copies it before the forward pass, also where the block is filled by a
+    request of the same step: the copy is of what was there before. Such a request computes instead."""
+    manager = scheduler.kv_cache_manager
+    pool = manager.block_pool
+    fresh: set[int] = set()
+    get_new_blocks, get_computed_blocks, starts = (
+        pool.get_new_blocks,
+        manager.get_computed_blocks,
+        manager.new_step_starts,
+    )
+
+    def noting(num_blocks: int) -> Any:
+        blocks = get_new_blocks(num_blocks)
+        fresh.update(block.block_id for block in blocks)
+        return blocks
+
+    def new_step_starts() -> None:
+        fresh.clear()
+        starts()
+
+    def checked(request: Any, *arguments: Any) -> Any:
+        found = get_computed_blocks(request, *arguments)
+        blocks, tokens = found[0], found[1]
+        for table, span in zip(blocks.blocks, manager.coordinator.group_block_sizes, strict=True):
+            if table and tokens % span and table[-1].block_id in fresh:
+                return (manager.empty_kv_cache_blocks, 0, *found[2:])
+        return found
+
+    pool.get_new_blocks, manager.get_computed_blocks, manager.new_step_starts = noting, checked, new_step_starts
+
+
+def stop_at_the_end_of_a_started_block(scheduler: Any) -> None:
+    """With states that a prefill exports, a chunk that begins inside a block of states runs past the block's end, and
+    the state of its begin is then hashed as that of the end. Older schedulers stop at the end; so does this one."""
+    split = scheduler._mamba_block_aligned_split
+    block = scheduler.cache_config.block_size
+
+    def stopping(request: Any, num_new_tokens: int, local: int = 0, external: int = 0) -> int:
+        count = split(request, num_new_tokens, local, external)
+        start = request.num_computed_tokens + local + external
+        if start < max(request.num_prompt_tokens, request.num_tokens - 1):
+            count = min(count, -start % block or count)
+        return count
+
+    scheduler._mamba_block_aligned_split = stopping

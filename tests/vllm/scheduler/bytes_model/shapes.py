@@ -1,0 +1,119 @@
+"""Shapes of models for the byte model, and engines of vLLM's own parts for them."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rig import parts
+from rig.engine import Engine
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm_on_cpu.byte_worker import ByteWorker, Setup
+from vllm_on_cpu.byte_worker_corrections import correct
+from vllm_on_cpu.byte_worker_groups import Layout
+
+from bytes_model.host import ByteRanks
+
+ONE_RANK = Layout()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """block_tokens: what the engine takes for its block size, with states their span. unit: prefix_match_unit."""
+
+    specs: Sequence[Any]
+    block_tokens: int
+    unit: int | None = None
+    layout: Layout = ONE_RANK
+    num_drafts: int = 0
+
+    @property
+    def has_states(self) -> bool:
+        return any(isinstance(spec, parts.MambaSpec) for spec in self.specs)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How steps are run. in_flight: batches that are scheduled before the results of the first one are known."""
+
+    name: str
+    run_ahead: bool
+    v2: bool
+    in_flight: int
+    pp: int = 1
+
+
+MODES = {
+    mode.name: mode
+    for mode in (
+        Mode("sync-v1", run_ahead=False, v2=False, in_flight=1),
+        Mode("sync-v2", run_ahead=False, v2=True, in_flight=1),
+        Mode("pipeline-v1", run_ahead=False, v2=False, in_flight=2, pp=2),
+        Mode("ahead-v1", run_ahead=True, v2=False, in_flight=2),
+        Mode("ahead-v2", run_ahead=True, v2=True, in_flight=2),
+        Mode("pipeline-ahead-v2", run_ahead=True, v2=True, in_flight=3, pp=2),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Usable blocks of the device and slots of the host."""
+
+    device: int
+    host: int
+
+
+@dataclass
+class Rig:
+    """An engine whose ranks have bytes."""
+
+    engine: Engine
+    worker: ByteWorker
+    ranks: ByteRanks
+    mode: Mode
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def _runner(v2: bool) -> Iterator[None]:
+    """vLLM asks for Triton where a configuration is made; its scheduler only reads the variable."""
+    before = os.environ.get("VLLM_USE_V2_MODEL_RUNNER")
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(v2))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["VLLM_USE_V2_MODEL_RUNNER"]
+        else:
+            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = before
+
+
+def build(shape: Shape, mode: Mode, pools: Pools, numbers: random.Random, memory: str = "BLHNC", **how: Any) -> Rig:
+    """memory: the layout; where it is block-outermost, vLLM's block copies keep all bytes."""
+    config = parts.vllm_config(
+        parts.HOSTKV, pools.host, shape.block_tokens, prefix_match_unit=shape.unit, align=shape.has_states, **how
+    )
+    if shape.num_drafts:
+        parts.with_drafts(config, shape.num_drafts)
+    layout = Layout(shape.layout.num_ranks * mode.pp, shape.layout.dcp, shape.layout.interleave)
+    parts.in_parallel(config, layout.num_ranks, layout.dcp, layout.interleave, mode.pp)
+    config.scheduler_config.async_scheduling = mode.run_ahead
+    kv = parts.kv_config(shape.specs, pools.device + 1, config, memory)
+    with _runner(mode.v2):
+        scheduler_class = AsyncScheduler if mode.run_ahead else Scheduler
+        engine = Engine(config, kv, pools.host, layout.num_ranks, scheduler_class)
+        assert config.max_concurrent_batches == mode.in_flight
+    correct(engine.scheduler)
+    coordinator = engine.scheduler.kv_cache_manager.coordinator
+    alignment = getattr(coordinator, "_cache_hit_alignment_tokens", engine.scheduler.block_size)
+    setup = Setup(layout, engine.hash_block, alignment, mode.v2, shape.num_drafts)
+    worker = ByteWorker(kv, setup, numbers)
+    ranks = ByteRanks(worker, numbers)
+    engine.ranks = ranks
+    return Rig(engine, worker, ranks, mode)
