@@ -30,9 +30,7 @@ Status unknown_request(RequestId id) {
 std::uint64_t slabs_for_states(const Geometry& geometry, const std::vector<std::uint32_t>& slots_per_slab,
                                std::uint64_t num_slabs) {
   for (std::uint32_t g = 0; g < geometry.num_groups(); ++g) {
-    const KvCacheGroup& group = geometry.group(GroupIndex{g});
-    if (geometry.offloadable(GroupIndex{g}) && group.kind == GroupKind::kMamba &&
-        group.mamba_mode == MambaMode::kAlign) {
+    if (geometry.offloadable(GroupIndex{g}) && is_align_state(geometry.group(GroupIndex{g}))) {
       return std::min(2 * slabs_of_boundary_set(geometry, slots_per_slab), num_slabs / 16);
     }
   }

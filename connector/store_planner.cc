@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t kPrefetchDistance = 16;
 constexpr std::int64_t kAllTokens = std::int64_t{1} << 60U;  // more than there can be
 
-bool is_align_state(const KvCacheGroup& group) {
-  return group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kAlign;
-}
-
 }  // namespace
 
 StorePlanner::StorePlanner(Context context)
@@ -87,8 +83,7 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
     mark_verified(request, storable_tokens);
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
-  const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  const std::int64_t settled = (storable_tokens - max_drop_tokens_) / alignment * alignment;
+  const std::int64_t settled = round_down(storable_tokens - max_drop_tokens_);
   const bool is_at_limit = storable_tokens == request.max_offload_tokens;
   progress.tried_tokens = std::max(progress.tried_tokens, is_at_limit ? kAllTokens : settled);
 }
@@ -142,8 +137,8 @@ void StorePlanner::find_boundaries(const RequestState& request, std::int64_t sto
     return;
   }
   const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
-  const std::int64_t first = request.stores.tried_tokens / alignment * alignment + alignment;
-  for (std::int64_t boundary = first; boundary <= storable_tokens; boundary += alignment) {
+  for (std::int64_t boundary = round_down(request.stores.tried_tokens) + alignment; boundary <= storable_tokens;
+       boundary += alignment) {
     boundaries_.push_back(boundary);
   }
 }
@@ -173,12 +168,10 @@ void StorePlanner::drop_unstorable(const RequestState& request, std::int64_t sto
 bool StorePlanner::is_storable(const RequestState& request, GroupIndex group, std::int64_t boundary_tokens,
                                std::int64_t storable_tokens) {
   const auto is_gone = [&](BlockId source, std::int64_t end_tokens) {
-    if (source != kNullBlock) {
-      return false;
-    }
-    const auto engine_hash = request.hashes.at_boundary(end_tokens);
-    const OffloadKey key = make_offload_key(engine_hash, group, context_.namespace_fingerprint);
-    return context_.cache.find(key, hash_of(key)) == kNoEntry;
+    const auto key = [&] {
+      return make_offload_key(request.hashes.at_boundary(end_tokens), group, context_.namespace_fingerprint);
+    };
+    return source == kNullBlock && context_.cache.find(key()) == kNoEntry;
   };
   if (is_align_state(context_.geometry.group(group))) {
     return !is_gone(handed_off(request, group, boundary_tokens), boundary_tokens);

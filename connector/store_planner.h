@@ -89,6 +89,11 @@ class StorePlanner {
     }
   };
 
+  // To the boundary before.
+  [[nodiscard]] std::int64_t round_down(std::int64_t tokens) const {
+    const std::int64_t alignment = context_.geometry.scheduler_block_tokens();
+    return tokens / alignment * alignment;
+  }
   void name_keys(const RequestState& request);
   void read_tables(const RequestState& request, std::int64_t storable_tokens);
   [[nodiscard]] bool must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const;

@@ -21,6 +21,11 @@ inline bool is_full(const KvCacheGroup& group) {
   return group.kind == GroupKind::kFullAttention || group.kind == GroupKind::kMla;
 }
 
+// A recurrent state that the engine hands off at boundaries of its choice.
+inline bool is_align_state(const KvCacheGroup& group) {
+  return group.kind == GroupKind::kMamba && group.mamba_mode == MambaMode::kAlign;
+}
+
 // TP x PP x PCP must be the number of workers; DCP ranks are TP ranks. kInvalidArgument otherwise.
 Status check_num_ranks(const Geometry& geometry, std::int64_t num_ranks);
 

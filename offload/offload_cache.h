@@ -45,6 +45,7 @@ class OffloadCache {
   void record_events(KeyEvents& events) { events_ = &events; }
 
   // The entry of the key, stored or on the way; kNoEntry: none.
+  [[nodiscard]] EntryId find(const OffloadKey& key) const { return index_.find(key); }
   [[nodiscard]] EntryId find(const OffloadKey& key, std::uint64_t hash) const { return index_.find(key, hash); }
   void prefetch(std::uint64_t hash) const { index_.prefetch(hash); }
   // find() for many keys of a chain; see BlockIndex::find_run.

@@ -97,8 +97,8 @@ class Scheduler:
     def match_prefix(
         self, request: int, num_tokens: int, num_local_tokens: int, has_more_hashes: bool = False
     ) -> tuple[int, int, int]:
-        """(kind, tokens behind the local ones, tokens of the prefix that attention alone has). Kinds: 0 miss, 1 hit, 2 ask
-        again next step, 3 append more hashes and ask again."""
+        """(kind, tokens behind the local ones, tokens of the prefix that attention alone has). Kinds: 0 miss, 1 hit,
+        2 ask again next step, 3 append more hashes and ask again."""
 
     def on_blocks_allocated(
         self, request: int, tables: Sequence[Sequence[Any]], num_local_tokens: int, num_external_tokens: int

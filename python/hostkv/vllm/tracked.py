@@ -10,8 +10,8 @@ from hostkv import _core
 
 @dataclass(slots=True, eq=False)
 class HandedHashes:
-    """The prefix hashes that the core has been given: the first `count` of the engine's list, of which `last` is the last one: hashes are chained, so it tells whether
-    the others are still the same. One thread, the scheduler's. Cost: what is new."""
+    """The prefix hashes that the core has been given, the first `count` of the engine's list. Hashes are chained, so
+    the last one tells whether the others are still the same. One thread, the scheduler's. Cost: what is new."""
 
     count: int = 0
     last: Any = None
