@@ -13,7 +13,7 @@ from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, cold_a
 from support.engine import Engine, sampling
 from support.rest import assert_at_rest
 from support.theory import Geometry
-from test_pressure import counted_preemptions, random_prompts, rounds_of, seed
+from test_pressure import counted_preemptions, rounds_of
 
 LONG_ANSWER = 60
 NUM_TOGETHER = 4
@@ -93,9 +93,9 @@ def run_random(engine: Engine, source: random.Random, prompts: list[list[int]], 
 def test_random_requests_in_a_host_pool_far_too_small(
     cell: Cell, count: int, engines: Engines, checkpoints: Path
 ) -> None:
-    print(f"HOSTKV_TEST_SEED={seed()}")
-    source = random.Random(f"{seed()} {cell.name} {count}")
-    prompts = random_prompts(source, count)
+    print(f"HOSTKV_TEST_SEED={cases.seed()}")
+    source = random.Random(f"{cases.seed()} {cell.name} {count}")
+    prompts = cases.random_prompts(source, count)
     engine = engines.get(cell.config(checkpoints, {"cpu_bytes_to_use": SMALL_HOST_BYTES[cell.model.name]}))
     expected: dict[tuple[int, ...], Answer] = {}
     for prompt in prompts:
