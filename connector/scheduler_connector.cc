@@ -408,6 +408,9 @@ void SchedulerConnectorImpl::shutdown() {
   started_loads_.clear();
   outcomes_.clear();
   loads_.clear();
+  for (const auto& [id, request] : requests_) {
+    end_chain(request.chain);
+  }
   requests_.clear();
   shut_down_ = true;
 }

@@ -60,6 +60,9 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   if (!pool_ || request->skip_reading_cache || request->refused_offers >= kMostRefusedOffers) {
     return MatchResult{};
   }
+  if (has_more_hashes && damaged_ && !damaged_->empty()) {
+    return MatchResult{MatchResult::Kind::kMoreHashes};
+  }
   if (any_damaged(*request, request->hashes.hashed_tokens())) {
     forget_damage();  // before the engine caches new blocks under the same hashes
   }
@@ -369,6 +372,7 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
   request.judged_tokens = 0;
   request.damaged_tokens = 0;
   request.stores = {};
+  end_chain(request.chain);  // of an admission whose load has failed
   request.chain = ++last_chain_;
   if (pool_) {
     pool_->cache.open_chain(request.chain);

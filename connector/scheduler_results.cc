@@ -237,6 +237,10 @@ Status SchedulerConnectorImpl::check_conservation() const {
   if (Status status = pool_->cache.check_conservation(); !status.ok()) {
     return status;
   }
+  if (pool_->cache.num_living_chains() > requests_.size()) {
+    return {StatusCode::kInternal, "R14: " + std::to_string(pool_->cache.num_living_chains()) + " chains live, of " +
+                                       std::to_string(requests_.size()) + " requests"};
+  }
   std::int64_t device_pins = 0;
   std::uint64_t stores = 0;
   for (const auto& [id, job] : jobs_) {

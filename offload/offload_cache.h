@@ -98,6 +98,7 @@ class OffloadCache {
   // A living chain is told when blocks of it leave. Idempotent.
   void open_chain(std::uint32_t chain);
   void close_chain(std::uint32_t chain);
+  [[nodiscard]] std::size_t num_living_chains() const { return living_chains_.size(); }
   // The block is one of this chain from now on. False: it stays that of another living chain.
   bool adopt(EntryId id, std::uint32_t chain);
   // Since it was opened, or mended, a block of the chain was evicted or dropped. True for a chain that is not open.

@@ -65,6 +65,23 @@ TEST_P(Damage, IsNotStoredByThoseWhoBuildOnIt) {
   rig_.expect_idle();
 }
 
+// What is known of damage hangs on every hash of the request.
+TEST_P(Damage, IsLookedForInAllHashes) {
+  run(1, "abcd", 16, 64);
+  const auto ask = [&](std::uint64_t id, std::int64_t num_tokens) {
+    const Result<MatchResult> match = rig_.connector->match_prefix(RequestId{id}, num_tokens, 0, true);
+    EXPECT_TRUE(match.has_value());
+    return match ? match->kind : MatchResult::Kind::kRetry;
+  };
+  rig_.add(2, "uvwxyzuvwxyz", 192);
+  EXPECT_EQ(ask(2, 192), MatchResult::Kind::kMoreHashes);
+  rig_.finish(2, 0);
+  forget_device();
+  run(3, "abcd", 0, 64);  // tells that the device has dropped it
+  rig_.add(4, "uvwxyzuvwxyz", 192);
+  EXPECT_EQ(ask(4, 1920), MatchResult::Kind::kMiss) << "nothing is damaged any more, and the first block is missing";
+}
+
 TEST_P(Damage, OfOthersIsNoReasonToStoreNothing) {
   run(1, "abcd", 16, 64);
   run(2, "uvwx", 0, 64);
