@@ -73,8 +73,14 @@ struct StoreProgress {
   std::int64_t open_boundary_tokens = 0;  // stored, but a draft group's unit behind it was not written yet; 0: none
   std::int64_t verified_tokens = 0;       // stored up to here when it was looked at again, ..
   std::uint64_t verified_removals = 0;    // .. after so many removals from the cache
-  bool builds_on_others = false;          // some of it was stored by a request that was alive: the cache tells that one
+  bool builds_on_others = false;          // some of it was stored by others: of that no removal is told apart
+  bool has_holes = false;                 // the last look found some, and could not fill them
 
+  void mark_verified(std::uint64_t num_removals, std::int64_t tokens) {
+    verified_removals = num_removals;
+    verified_tokens = tokens;
+    builds_on_others = has_holes = false;
+  }
   // What lies behind is to be computed anew, maybe from other tokens.
   void go_back_to(std::int64_t tokens) {
     for (std::int64_t* cursor : {&tried_tokens, &stored_tokens, &retry_tokens, &counted_tokens, &verified_tokens}) {

@@ -296,6 +296,7 @@ Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t 
   const std::int64_t hashed_tokens = request->hashes.hashed_tokens();
   request->stores.go_back_to(hashed_tokens);
   request->judged_tokens = std::min(request->judged_tokens, hashed_tokens);
+  request->damaged_tokens = std::min(request->damaged_tokens, hashed_tokens);
   if (request->promise && request->promise->boundary_tokens > hashed_tokens) {
     drop_promise(*request);  // its last tokens are others now
   }

@@ -130,6 +130,8 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   void note_damage(RequestState& request, std::int64_t computed_tokens);
   void add_damaged(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);
   void forget_damage();
+  void forget_damage_of(const RequestState& request);
+  void note_living_damage();
   void plan_stores(RequestState& request, std::int64_t storable_tokens, StorePlanner::Moment moment);
   void judge_offload_limit(RequestState& request, std::int64_t computed_tokens);
   void withhold(const RequestState& request, std::int64_t begin_tokens, std::int64_t end_tokens);

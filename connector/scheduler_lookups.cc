@@ -57,14 +57,14 @@ Result<MatchResult> SchedulerConnectorImpl::match_prefix(RequestId id, std::int6
   }
   lose_blocks(*request);  // an engine that asks for a running request has taken its blocks away
   drop_promise(*request);
+  if (damaged_ && !damaged_->empty()) {
+    if (has_more_hashes) {
+      return MatchResult{MatchResult::Kind::kMoreHashes};
+    }
+    forget_damage_of(*request);  // before the engine caches new blocks under the same hashes
+  }
   if (!pool_ || request->skip_reading_cache || request->refused_offers >= kMostRefusedOffers) {
     return MatchResult{};
-  }
-  if (has_more_hashes && damaged_ && !damaged_->empty()) {
-    return MatchResult{MatchResult::Kind::kMoreHashes};
-  }
-  if (any_damaged(*request, request->hashes.hashed_tokens())) {
-    forget_damage();  // before the engine caches new blocks under the same hashes
   }
   PrefixSearch::Answer answer;
   if (!request->waits_for_loads || !loads_fill_their_share()) {

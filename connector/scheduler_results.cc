@@ -101,6 +101,9 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
   if (status != StatusCode::kOk && job.direction == Direction::kDeviceCopy && request != nullptr) {
     request->avoids_device = true;  // a retry cannot loop
   }
+  if (request != nullptr) {
+    request->stores.builds_on_others = true;
+  }
   entries_.clear();
   for (std::size_t i = job.blocks.size(); i > 0; --i) {
     const JobBlock& block = job.blocks[i - 1];
@@ -111,8 +114,6 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
     }
     if (failed) {
       pool_->cache.drop(block.entry);  // never offered again until it is stored anew (R11, R12)
-    } else if (request != nullptr) {
-      request->stores.builds_on_others |= !pool_->cache.adopt(block.entry, request->chain);
     }
     entries_.push_back(block.entry);
   }

@@ -209,16 +209,36 @@ void SchedulerConnectorImpl::add_damaged(const RequestState& request, std::int64
   }
 }
 
-// What the engine has dropped. It may cache the blocks of living requests later than they are computed.
+// What the engine has dropped.
 void SchedulerConnectorImpl::forget_damage() {
   damaged_->keep_cached(engine_);
+  note_living_damage();
+  damaged_->settle();
+}
+
+// The same of what this request is about to compute, or to be given.
+void SchedulerConnectorImpl::forget_damage_of(const RequestState& request) {
+  std::vector<std::byte> marked;
+  const std::int64_t step = geometry_.hash_block_tokens();
+  for (std::int64_t boundary = step; boundary <= request.hashes.hashed_tokens(); boundary += step) {
+    if (const auto hash = request.hashes.at_boundary(boundary); damaged_->contains(hash)) {
+      marked.insert(marked.end(), hash.begin(), hash.end());
+    }
+  }
+  if (!marked.empty()) {
+    damaged_->forget_uncached(engine_, marked, request.hashes.hash_size_bytes);
+    note_living_damage();
+  }
+}
+
+// The engine may cache the blocks of living requests later than they are computed.
+void SchedulerConnectorImpl::note_living_damage() {
   for (const auto& [id, request] : requests_) {
     if (request.admitted && request.damaged) {
       add_damaged(request, request.first_computed_tokens,
                   std::min(request.damaged_tokens, request.hashes.hashed_tokens()));
     }
   }
-  damaged_->settle();
 }
 
 void SchedulerConnectorImpl::plan_stores(RequestState& request, std::int64_t storable_tokens,

@@ -50,11 +50,12 @@ bool StorePlanner::may_plan(const RequestState& request, std::int64_t storable_t
 // Evictions, and loads that failed, may have taken blocks out of the middle of what was stored.
 bool StorePlanner::must_verify(const RequestState& request, std::int64_t storable_tokens, Moment moment) const {
   const StoreProgress& progress = request.stores;
-  if (leaves_to_device_ || progress.stored_tokens == 0 || context_.cache.num_removals() == progress.verified_removals ||
+  if (leaves_to_device_ || progress.stored_tokens == 0 ||
       (moment == Moment::kStep && storable_tokens < 2 * progress.verified_tokens)) {
     return false;
   }
-  return progress.builds_on_others || context_.cache.is_torn(request.chain);
+  const bool others_left = progress.builds_on_others && context_.cache.num_removals() != progress.verified_removals;
+  return progress.has_holes || others_left || context_.cache.is_torn(request.chain);
 }
 
 void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Moment moment, PlannedJob& job) {
@@ -81,6 +82,7 @@ void StorePlanner::plan(RequestState& request, std::int64_t storable_tokens, Mom
   }
   if (from_start_) {  // nothing could be tried: not again before the chain has doubled
     mark_verified(request, storable_tokens);
+    progress.has_holes = true;
   }
   // A draft group's extra unit ends behind its boundary: the last boundaries are tried again when it is there.
   const std::int64_t settled = round_down(storable_tokens - max_drop_tokens_);
@@ -219,12 +221,16 @@ void StorePlanner::plan_one(RequestState& request, std::int64_t boundary_tokens,
 StorePlanner::Outcome StorePlanner::try_sets(RequestState& request, std::span<const std::int64_t> boundaries,
                                              std::int64_t storable_tokens, PlannedJob& job) {
   StoreProgress& progress = request.stores;
+  if (progress.stored_tokens == 0) {  // the first set may evict what it finds
+    progress.verified_removals = context_.cache.num_removals();
+  }
   Outcome outcome = Outcome::kNoRoom;
   if (from_start_) {  // with the holes of the chain, if there is room for them too
     mark_verified(request, storable_tokens);
     collect(request, boundaries, storable_tokens, 0);
     keep_missing(request, boundaries);
     outcome = reserve_and_commit(request, job);
+    progress.has_holes = outcome == Outcome::kNoRoom;
     from_start_ = false;  // also where there was none: not again before the chain has doubled
   }
   if (outcome == Outcome::kNoRoom) {
@@ -249,7 +255,6 @@ void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_toke
   StoreProgress& progress = request.stores;
   context_.metrics.present_blocks += num_present_;
   if (progress.stored_tokens == 0) {
-    progress.verified_removals = context_.cache.num_removals();
     progress.verified_tokens = storable_tokens;
   }
   progress.counted_tokens = std::max(progress.counted_tokens, boundary_tokens);
@@ -261,11 +266,8 @@ void StorePlanner::book_stored(RequestState& request, std::int64_t boundary_toke
 
 // Before the look itself: what that evicts, or finds to be of others, counts.
 void StorePlanner::mark_verified(RequestState& request, std::int64_t storable_tokens) const {
-  StoreProgress& progress = request.stores;
   context_.cache.mend(request.chain);
-  progress.builds_on_others = false;
-  progress.verified_removals = context_.cache.num_removals();
-  progress.verified_tokens = storable_tokens;
+  request.stores.mark_verified(context_.cache.num_removals(), storable_tokens);
 }
 
 // Full attention comes first in a set, so that it is published, and evicted, last.
@@ -375,7 +377,7 @@ void StorePlanner::keep_missing(RequestState& request, std::span<const std::int6
     }
     Candidate& candidate = candidates_[i];
     if (const EntryId present = context_.cache.find(key_of(candidate), candidate.hash); present != kNoEntry) {
-      request.stores.builds_on_others |= !context_.cache.adopt(present, request.chain);
+      request.stores.builds_on_others |= context_.cache.chain_of(present) != request.chain;
       num_present_ += is_new(candidate, request, boundaries) ? 1 : 0;
       continue;
     }

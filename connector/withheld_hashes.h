@@ -40,6 +40,8 @@ class WithheldHashes {
   [[nodiscard]] bool is_due() const { return hashes_.size() > most_hashes_; }
   // Forgets the hashes under which the engine caches no block of any group.
   void keep_cached(EngineBlocks& engine);
+  // Of `hashes` [n, hash_size_bytes] alone.
+  void forget_uncached(EngineBlocks& engine, std::span<const std::byte> hashes, std::size_t hash_size_bytes);
   // As many again are allowed before it is due.
   void settle();
 

@@ -85,6 +85,7 @@ void OffloadCache::publish_all(std::span<const EntryId> ids) {
 void OffloadCache::abort(EntryId id) {
   if (index_.entry(id).state == EntryState::kStoring) {
     record(KeyEventKind::kDropped, id);
+    tear(chain_of(id));
     index_.orphan(id);
   }
   unpin(id);
@@ -191,26 +192,10 @@ void OffloadCache::clear() {
 
 void OffloadCache::open_chain(std::uint32_t chain) {
   living_chains_.try_emplace(chain, false);
-  last_dead_ = kNoChain;
 }
 
 void OffloadCache::close_chain(std::uint32_t chain) {
   living_chains_.erase(chain);
-}
-
-bool OffloadCache::adopt(EntryId id, std::uint32_t chain) {
-  std::uint32_t& owner = index_.entry(id).chain;
-  if (owner == chain) {
-    return true;
-  }
-  if (owner != kNoChain && owner != last_dead_) {
-    if (living_chains_.contains(owner)) {
-      return false;
-    }
-    last_dead_ = owner;
-  }
-  owner = chain;
-  return true;
 }
 
 bool OffloadCache::is_torn(std::uint32_t chain) const {

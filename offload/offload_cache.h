@@ -99,9 +99,8 @@ class OffloadCache {
   void open_chain(std::uint32_t chain);
   void close_chain(std::uint32_t chain);
   [[nodiscard]] std::size_t num_living_chains() const { return living_chains_.size(); }
-  // The block is one of this chain from now on. False: it stays that of another living chain.
-  bool adopt(EntryId id, std::uint32_t chain);
-  // Since it was opened, or mended, a block of the chain was evicted or dropped. True for a chain that is not open.
+  // Since it was opened, or mended, a block that the chain stores or has stored was evicted, dropped or not stored
+  // after all. True for a chain that is not open.
   [[nodiscard]] bool is_torn(std::uint32_t chain) const;
   void mend(std::uint32_t chain);
   // R15, by counting everything: kInternal with the difference.
@@ -151,10 +150,8 @@ class OffloadCache {
   std::vector<EntryId> gathered_;       // scratch: candidates to be handed over together, of one size class
   std::vector<EntryId> touched_;        // scratch of touch_chain
   std::unordered_map<std::uint32_t, bool> living_chains_;  // chain -> a block of it has left
-  // The same chain often comes many times in a row: the last that was torn, and the last that was found dead.
-  std::uint32_t last_torn_ = kNoChain;
-  std::uint32_t last_dead_ = kNoChain;
-  KeyEvents* events_ = nullptr;  // null: nobody wants to know
+  std::uint32_t last_torn_ = kNoChain;                     // the same one often comes many times in a row
+  KeyEvents* events_ = nullptr;                            // null: nobody wants to know
   std::uint64_t num_ready_ = 0;
   std::uint64_t num_pinned_ = 0;
   std::uint64_t num_evictions_ = 0;

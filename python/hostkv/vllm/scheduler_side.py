@@ -339,7 +339,7 @@ class SchedulerSide:
         for request_id, entries in offered.items():
             tracked = self._requests.get(request_id)
             if tracked is not None and request_id not in finished:
-                self._sync_tokens(tracked, max(boundary for _, _, boundary in entries))
+                self._sync_tokens(tracked, max((boundary for _, _, boundary in entries), default=0))
                 hand_offs += [(tracked.handle, group, block, boundary) for group, block, boundary in entries]
         return hand_offs
 

@@ -117,6 +117,15 @@ class PlannerHarness {
   }
 
   // All copies in flight end well, the last block first.
+  // The copies of the last plan fail.
+  void fail_copies(const std::vector<JobBlock>& blocks) {
+    for (const JobBlock& block : blocks) {
+      std::erase_if(in_flight_, [&](const JobBlock& other) { return other.entry == block.entry; });
+      cache_.abort(block.entry);
+      ++metrics.dropped_failed_blocks;
+      engine.unpin(std::span(&block.block, 1));
+    }
+  }
   void finish_copies() {
     while (!in_flight_.empty()) {
       cache_.publish(in_flight_.back().entry);
@@ -138,8 +147,9 @@ class PlannerHarness {
 
   // R24, R15.
   void expect_accounted() {
-    EXPECT_EQ(metrics.planned_store_blocks,
-              metrics.stored_blocks + metrics.dropped_full_blocks + static_cast<std::int64_t>(in_flight_.size()));
+    EXPECT_EQ(metrics.planned_store_blocks, metrics.stored_blocks + metrics.dropped_full_blocks +
+                                                metrics.dropped_failed_blocks +
+                                                static_cast<std::int64_t>(in_flight_.size()));
     expect_conserved(cache_);
     EXPECT_EQ(engine.num_pins(), static_cast<std::int64_t>(in_flight_.size()));
   }

@@ -318,6 +318,61 @@ TEST(StorePlanner, AChainThatIsLookedAtAgainIsReadOnlyWhereItHasAHole) {
   host.finish_copies();
 }
 
+TEST(StorePlanner, WhatFailedToArriveIsStoredAtTheEndOfTheChain) {
+  const Geometry geometry = coarse({.groups = {full(16)}});
+  PlannerHarness host(geometry, 100);
+  RequestState request = host.request(1, 800, 50);
+  host.plan(request, 320);
+  host.finish_copies();
+  const auto failed = host.plan(request, 480);
+  ASSERT_EQ(failed.size(), 10U);
+  host.fail_copies(failed);
+  EXPECT_EQ(host.plan(request, 560).size(), 5U) << "the chain has not doubled";
+  host.finish_copies();
+  EXPECT_EQ(host.plan(request, 560, {}, StorePlanner::Moment::kEnd).size(), failed.size());
+  host.finish_copies();
+}
+
+TEST(StorePlanner, AHoleThatFoundNoRoomIsFilledAtTheEnd) {
+  const Geometry geometry = coarse({.groups = {full(16)}});
+  PlannerHarness host(geometry, 40);
+  RequestState request = host.request(1, 800, 50);
+  host.plan(request, 160);
+  host.finish_copies();
+  for (const std::int64_t tokens : {16, 32, 48}) {
+    host.cache().drop(find_in(host.cache(), key_at(request.hashes, GroupIndex{0}, tokens)));
+  }
+  RequestState other = host.request(2, 544, 34);
+  ASSERT_GE(host.plan(other, 544).size(), 30U);  // in flight: nothing of it can be evicted
+  host.plan(request, 320);
+  RequestState third = host.request(3, 16, 1);
+  host.finish_copies();
+  const auto refilled = host.plan(request, 320, {}, StorePlanner::Moment::kEnd);
+  const bool has_first = std::ranges::any_of(
+      refilled, [&](const JobBlock& block) { return block.block == host.engine.table(request.id, 0)[0]; });
+  EXPECT_TRUE(has_first) << refilled.size() << " blocks planned";
+  host.finish_copies();
+}
+
+// What others lose is no reason to look at a chain again.
+TEST(StorePlanner, AChainThatLostNothingIsNotLookedAtAgain) {
+  const Geometry geometry = coarse({.groups = {full(16)}});
+  PlannerHarness host(geometry, 60);
+  RequestState first = host.request(1, 160, 10);
+  host.plan(first, 160);
+  host.finish_copies();
+  RequestState request = host.request(2, 800, 50);
+  host.plan(request, 400);
+  host.finish_copies();
+  RequestState third = host.request(3, 480, 30);
+  host.plan(third, 480);
+  ASSERT_GT(host.cache().num_evictions(), 0U);
+  host.engine.asked.clear();
+  EXPECT_TRUE(host.plan(request, 400, {}, StorePlanner::Moment::kEnd).empty());
+  EXPECT_TRUE(host.engine.asked.empty());
+  host.finish_copies();
+}
+
 // No unit behind the limit will ever come.
 TEST(StorePlanner, ABoundaryAtTheLimitOfARequestIsNotTriedAgain) {
   const Geometry geometry = coarse({.groups = {draft(full(16))}});

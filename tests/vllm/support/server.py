@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.environment import DEFAULTS
+from vllm_on_cpu.environment import DEFAULTS
 
 START_SECONDS = 240
 STOP_SECONDS = 60
