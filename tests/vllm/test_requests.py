@@ -49,7 +49,7 @@ def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, 
 
 
 @pytest.mark.all_versions
-@pytest.mark.v2("llama", "gemma3", "granite")
+@pytest.mark.v2("llama", "gemma3")
 def test_batch_of_six_is_served_from_the_host(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     expected = oracle.answers(folder, cases.OTHERS)

@@ -16,7 +16,7 @@ from support.theory import Geometry
 from test_parallel import flip_changes_output, rpc
 from vllm_on_cpu import models
 
-pytestmark = pytest.mark.v2
+pytestmark = [pytest.mark.v2, pytest.mark.long]  # a minute to start
 
 
 def test_two_ranks_replay_and_recover(engines: Engines, checkpoints: Path, report: Report, version: str) -> None:
