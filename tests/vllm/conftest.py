@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: only with --long")
     config.addinivalue_line("markers", "v2(*models): also with --runner v2, for these models or for all")
     config.addinivalue_line("markers", "run_ahead(*models): also with --run-ahead, for these models or for all")
+    config.addinivalue_line("markers", "v2_long(*models): as v2, with --long")
+    config.addinivalue_line("markers", "run_ahead_long(*models): as run_ahead, with --long")
     config.addinivalue_line("markers", "sync_only: not with --run-ahead")
     mode.run_ahead = config.getoption("--run-ahead")
     if config.getoption("--runner") == "v2":
@@ -47,8 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def in_mode(item: pytest.Item, mark: str) -> bool:
-    """Whether a test is among those chosen for a runner or for run-ahead; both repeat few of the tests."""
+    """Whether a test is among those chosen for a runner or for run-ahead; both repeat few of the tests, more with
+    --long."""
     found = item.get_closest_marker(mark)
+    if item.config.getoption("--long"):
+        found = item.get_closest_marker(f"{mark}_long") or found
     if found is None or (mark == "run_ahead" and item.get_closest_marker("sync_only")):
         return False
     model = parameters_of(item).get("model")

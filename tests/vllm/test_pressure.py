@@ -45,6 +45,8 @@ def tight_engine(model: models.Model, engines: Engines, folder: Path) -> Engine:
 
 
 @pytest.mark.run_ahead("llama", "granite")
+@pytest.mark.run_ahead_long
+@pytest.mark.v2_long
 @pytest.mark.parametrize("model", [models.LLAMA, models.GEMMA, models.GRANITE, models.GDN], ids=lambda m: m.name)
 def test_preempted_requests_resume_exactly(
     model: models.Model, engines: Engines, oracle: Oracle, checkpoints: Path, version: str
