@@ -3,7 +3,8 @@
 vLLM (0.31 to 0.33) leaves such a request at the head of the queue of those that hold blocks, although it holds none any
 more, and goes on counting its whole length among the blocks that loads must leave free. Where its next load does not
 fit, nobody behind it is looked at, and those may be the ones that hold the blocks. So the first lookup is answered with
-"ask again", which takes the request out of that queue, and a load is promised only where it will fit in the end.
+"ask again", which takes the request out of that queue, and a load is promised only where it will fit in the end: to
+others as well, since one that is preempted is put in front of those whose load failed and would wait for them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class FailedLoads:
 
     def add(self, request: Any) -> None:
         """Its load failed; every block of it is given back."""
+        self._blocks[request.request_id] = self._most_blocks(request)
+
+    def _most_blocks(self, request: Any) -> int:
         num_tokens = request.num_tokens + 64  # drafts and what is sampled before the next lookup
-        self._blocks[request.request_id] = sum(
+        return sum(
             -(-num_tokens // span) + 1 if num_drafts is None else _STATE_BLOCKS + num_drafts
             for num_drafts, span in self._groups
         )
@@ -42,10 +46,11 @@ class FailedLoads:
         self._asked.add(request_id)
         return True
 
-    def may_load(self, request_id: str) -> bool:
+    def may_load(self, request: Any) -> bool:
         """Will there be room beside all that vLLM keeps free for failed loads, once the others are through?"""
-        own = self._blocks.get(request_id)
-        return own is None or own + sum(self._blocks.values()) <= self._num_blocks
+        if not self._blocks:
+            return True
+        return self._most_blocks(request) + sum(self._blocks.values()) <= self._num_blocks
 
     def forget(self, request_id: str) -> None:
         """Admitted again, or gone."""

@@ -236,7 +236,7 @@ class SchedulerSide:
                 request.shared_prefix_boundary = shared_prefix
             if kind == _RETRY:
                 return None, False
-            if kind == _HIT and self._failed_loads.may_load(request.request_id):
+            if kind == _HIT and self._failed_loads.may_load(request):
                 return tokens, True
             if kind == _HIT:
                 self.core.cancel_match(tracked.handle)

@@ -161,3 +161,24 @@ def test_a_failed_load_does_not_stand_in_front_of_those_that_are_loaded(engine_o
     engine.run_until_idle(limit=20)
     assert engine.hits["b"] == (0, 224)
     assert engine.outputs["a"].new_token_ids == engine.outputs["b"].new_token_ids
+
+
+def test_one_that_is_preempted_does_not_wait_for_failed_loads_behind_it(engine_of, tokens):
+    """It is put in front of them, and vLLM would never give its load the blocks that it keeps for theirs."""
+    engine = engine_of("full", device_blocks=60)
+    a, b = stored(engine, tokens, 400, 1), stored(engine, tokens, 320, 2)
+    engine.ranks.hold = is_load
+    for name, prompt in (("a", a), ("b", b)):
+        engine.add(name, prompt)
+        engine.step()
+    assert {r.status for r in engine.scheduler.requests.values()} == {RequestStatus.WAITING_FOR_REMOTE_KVS}
+    engine.ranks.hold, engine.ranks.fail = never, is_load
+    engine.step()
+    engine.ranks.fail = never
+    engine.add("c", tokens(3, 640), 20)
+    engine.step()  # the failed ones ask again, and this one takes their room
+    assert [request.request_id for request in engine.scheduler.running] == ["c"]
+    engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert [request.request_id for request in engine.scheduler.waiting] == ["c", "a", "b"]
+    engine.run_until_idle(limit=50)
+    assert set(engine.outputs) >= {"a", "b", "c"}
