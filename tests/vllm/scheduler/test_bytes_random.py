@@ -15,6 +15,7 @@ import pytest
 from bytes_model.families import FAMILIES, draw_rig
 from bytes_model.play import Play
 from bytes_model.shapes import MODES
+
 from hostkv.vllm import scheduler_side
 
 NUM_STEPS = 40_000  # of all runs together
@@ -31,7 +32,7 @@ RUNS = [
 
 
 def seed() -> int:
-    return int(os.environ.get("HOSTKV_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    return int(os.environ.get("HOSTKV_TEST_SEED") or "20")
 
 
 def steps_of_one() -> int:
