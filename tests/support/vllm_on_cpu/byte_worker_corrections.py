@@ -17,8 +17,7 @@ def correct(scheduler: Any) -> None:
 
 def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
     """A hit that ends inside an attention block copies it before the forward pass, also where the block is filled by a
-    request of the same step, one that runs or one that is admitted: the copy is of what was there before. Such a
-    request computes instead."""
+    request of the same step: the copy is of what was there before. Such a request computes instead."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
     fresh: set[int] = set()
@@ -27,27 +26,11 @@ def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
         manager.get_computed_blocks,
         manager.new_step_starts,
     )
-    cache_full_blocks, cache_partial_block = pool.cache_full_blocks, pool.cache_partial_block
 
     def noting(num_blocks: int) -> Any:
         blocks = get_new_blocks(num_blocks)
         fresh.update(block.block_id for block in blocks)
         return blocks
-
-    def of_attention(group: int) -> bool:
-        """vLLM itself puts off hits on states that this step writes."""
-        return not hasattr(manager.kv_cache_config.kv_cache_groups[group].kv_cache_spec, "mamba_cache_mode")
-
-    def caching_full(**how: Any) -> None:
-        if of_attention(how["kv_cache_group_id"]):
-            blocks = how["blocks"][how["num_cached_blocks"] : how["num_full_blocks"]]
-            fresh.update(block.block_id for block in blocks)
-        cache_full_blocks(**how)
-
-    def caching_partial(**how: Any) -> Any:
-        if of_attention(how["kv_cache_group_id"]):
-            fresh.add(how["block"].block_id)
-        return cache_partial_block(**how)
 
     def new_step_starts() -> None:
         fresh.clear()
@@ -62,7 +45,6 @@ def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
         return found
 
     pool.get_new_blocks, manager.get_computed_blocks, manager.new_step_starts = noting, checked, new_step_starts
-    pool.cache_full_blocks, pool.cache_partial_block = caching_full, caching_partial
 
 
 def stop_at_the_end_of_a_started_block(scheduler: Any) -> None:
