@@ -318,7 +318,8 @@ class SchedulerSide:
             request = tracked.request
             computed = request.num_computed_tokens
             taken = max(0, min(num_tokens, request.num_tokens - computed))
-            self._sync_tokens(tracked, computed + taken)
+            if tracked.hashes.lack(request.block_hashes, (computed + taken) // self._hash_tokens):
+                self._sync_tokens(tracked, computed + taken)
             scheduled += (tracked.handle, computed, taken)
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
         if step:

@@ -16,6 +16,11 @@ class HandedHashes:
     count: int = 0
     last: Any = None
 
+    def lack(self, hashes: Any, num_wanted: int) -> bool:
+        """Whether hand_over() has anything to do."""
+        count = self.count
+        return count < num_wanted or len(hashes) < count or (count > 0 and hashes[count - 1] is not self.last)
+
     def hand_over(self, core: _core.Scheduler, handle: int, hashes: Any, num_wanted: int) -> bool:
         """Until the core has `num_wanted`, or all. True: there are more. A session may have gone back: then from the
         start."""
