@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "connector/scheduler_connector.h"
+#include "connector/working_geometry.h"
 
 namespace hostkv {
 namespace {
@@ -147,10 +148,8 @@ bool SchedulerConnectorImpl::usable(const BoundaryHandOff& hand_off) {
       hand_off.group.value() >= geometry_.num_groups()) {
     return false;
   }
-  const KvCacheGroup& group = geometry_.group(hand_off.group);
-  return geometry_.offloadable(hand_off.group) && group.kind == GroupKind::kMamba &&
-         group.mamba_mode == MambaMode::kAlign && hand_off.boundary_tokens > 0 &&
-         hand_off.boundary_tokens % geometry_.hit_alignment_tokens() == 0 &&
+  return geometry_.offloadable(hand_off.group) && is_align_state(geometry_.group(hand_off.group)) &&
+         hand_off.boundary_tokens > 0 && hand_off.boundary_tokens % geometry_.hit_alignment_tokens() == 0 &&
          hand_off.boundary_tokens <= request->hashes.hashed_tokens() &&
          engine_.carries_key(hand_off.block, hand_off.group, request->hashes.at_boundary(hand_off.boundary_tokens));
 }

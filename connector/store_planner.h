@@ -30,9 +30,9 @@ namespace hostkv {
 //
 // Thread-safety: one thread. Ownership: borrows everything; keeps scratch memory. Cost: proportional to the blocks
 // behind the request's cursor, planned together where they fit together; after a set that found no room the next try
-// waits until the backlog has doubled. What evictions took out of a chain is looked for again when the chain has
-// doubled and at its end: a constant number of probes a block. Metrics: what is stored is counted per set, what is
-// present or finds no room once a block and admission.
+// waits until the backlog has doubled. Where a block of the chain has left, or may have, because it is others', all of
+// it is looked for again when the chain has doubled and at its end: a constant number of probes a block. Metrics: what
+// is stored is counted per set, what is present or finds no room once a block and admission.
 class StorePlanner {
  public:
   struct Context {

@@ -129,8 +129,9 @@ struct RequestInfo {
 struct MatchResult {
   // kRetry: loads in flight fill their share of the device (option max_loading_share) and there is a hit. Nothing is
   // promised: ask again next step. Never without a load in flight.
-  // kMoreHashes: the answer hangs on prefix hashes that the engine has and did not append yet. Nothing is promised or
-  // counted: append more (all, to be asked at most twice) and ask again. Only with `has_more_hashes`.
+  // kMoreHashes: the answer, or what is known of damage (EngineTraits::damages_fine_hits), hangs on prefix hashes that
+  // the engine has and did not append yet. Nothing is promised or counted: append more (all, to be asked at most twice)
+  // and ask again. Only with `has_more_hashes`.
   enum class Kind : std::uint8_t { kMiss = 0, kHit = 1, kRetry = 2, kMoreHashes = 3 };
   Kind kind = Kind::kMiss;
   // Beyond the local tokens; > 0 for kHit, promised until allocated or cancelled (R4).

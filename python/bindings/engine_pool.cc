@@ -126,8 +126,12 @@ nb::handle EnginePool::block_object(BlockId block) const {
 }
 
 void EnginePool::prefetch(std::span<const BlockId> blocks, std::size_t at) const {
-  if (at + kObjectsAhead < blocks.size()) {
-    owners_.prefetch(block_object(blocks[at + kObjectsAhead]));
+  if (at + kObjectsAhead >= blocks.size() || blocks[at + kObjectsAhead].value() >= pins_.size()) {
+    return;  // what is no block of the pool is told of when its turn comes
+  }
+  const auto ahead = static_cast<Py_ssize_t>(blocks[at + kObjectsAhead].value());
+  if (PyObject* object = ahead < PyList_Size(blocks_.ptr()) ? PyList_GetItem(blocks_.ptr(), ahead) : nullptr) {
+    owners_.prefetch(object);
   }
 }
 

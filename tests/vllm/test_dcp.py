@@ -12,22 +12,17 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same, difference
-from support.contexts import (
-    CELLS,
-    GDN,
-    GRANITE,
-    LLAMA,
-    NUM_RANKS,
-    ONE_EACH,
-    Cell,
-    cold_answer,
-    name_of,
-    rpc,
-    slot_of_last_load,
-    usually,
-)
+from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, ONE_EACH, Cell, name_of, usually
 from support.engine import Engine, Lookup
 from support.oracle import Oracle
+from support.ranks import (
+    assert_failure_ends_the_request_alone,
+    assert_failure_is_computed_again,
+    assert_replayed,
+    cold_answer,
+    rpc,
+    slot_of_last_load,
+)
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry, rows_held
@@ -147,11 +142,7 @@ def test_spawned_workers_do_as_forked_ones(engines: Engines, checkpoints: Path) 
     patches = tuple(name for name in cell.patches if name != "fork")
     engine = engines.get(cell.config(checkpoints, patches=patches))
     expected = cold_answer(engine, cases.PROMPT)
-    engine.evict_device()
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, answer)
-    assert_at_rest(engine)
+    assert_replayed(engine, expected)
 
 
 @pytest.mark.long
@@ -241,20 +232,7 @@ def test_torn_load_of_one_rank_that_nobody_reports_is_wrong(engine: Engine, rank
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_load_that_fails_on_one_rank_is_computed_again(engine: Engine, rank: int) -> None:
-    expected = cold_answer(engine, cases.PROMPT)
-    engine.evict_device()
-    before = rpc(engine, "hostkv_torn_loads")
-    rpc(engine, "hostkv_fail_loads", rank, 1)
-    answer = engine.ask(cases.PROMPT)[0]
-    after = rpc(engine, "hostkv_torn_loads")
-    assert [b - a for a, b in zip(before, after, strict=True)] == [int(rank == 0), int(rank == 1)]
-    assert_same(expected, answer)
-    assert_at_rest(engine)
-    engine.evict_device()
-    again, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, again)
-    assert_at_rest(engine)
+    assert_failure_is_computed_again(engine, rank)
 
 
 @pytest.mark.parametrize("cell", usually(ONE_EACH, CELLS), indirect=True, ids=name_of)
@@ -271,15 +249,4 @@ def test_failure_on_a_quick_rank_waits_for_the_slow_one(engine: Engine) -> None:
 
 @pytest.mark.parametrize("cell", usually(ONE_EACH, CELLS), indirect=True, ids=name_of)
 def test_failure_under_fail_ends_the_request_alone(engine: Engine) -> None:
-    expected = cold_answer(engine, cases.PROMPT)
-    engine.evict_device()
-    engine.scheduler.recompute_kv_load_failures = False
-    try:
-        rpc(engine, "hostkv_fail_loads", 1, 1)
-        answer = engine.ask(cases.PROMPT)[0]
-    finally:
-        engine.scheduler.recompute_kv_load_failures = True
-    assert (answer.finish_reason, answer.tokens) == ("error", ())
-    engine.evict_device()
-    assert_same(expected, engine.ask(cases.PROMPT)[0])
-    assert_at_rest(engine)
+    assert_failure_ends_the_request_alone(engine)

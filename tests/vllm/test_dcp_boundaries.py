@@ -10,8 +10,9 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import assert_same, difference
-from support.contexts import GRANITE, Cell, cold_answer, name_of, usually
+from support.contexts import GRANITE, Cell, name_of, usually
 from support.engine import Engine
+from support.ranks import cold_answer
 from support.rest import assert_at_rest
 from support.theory import Geometry
 

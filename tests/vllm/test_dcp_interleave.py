@@ -10,11 +10,9 @@ import pytest
 import torch
 from conftest import Engines
 from support import cases, sibling
-from support.compare import assert_same
-from support.contexts import MLA, NUM_RANKS, Cell, cold_answer, rpc
+from support.contexts import MLA, NUM_RANKS, Cell
 from support.engine import HOST_BYTES, Engine
-from support.rest import assert_at_rest
-from support.theory import Geometry
+from support.ranks import assert_replayed, cold_answer, rpc
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
 from hostkv import _core
@@ -46,11 +44,7 @@ def test_interleave_that_a_sibling_forces_upon_the_workers_is_taken_over(
     engine.ask(cases.OTHERS[0])  # a first report
     engine.forget_all()
     expected = cold_answer(engine, cases.PROMPT)
-    engine.evict_device()
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, answer)
-    assert_at_rest(engine)
+    assert_replayed(engine, expected)
 
 
 # ------------------------------------------------------------------------------------------------- without an engine

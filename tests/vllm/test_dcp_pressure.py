@@ -9,8 +9,9 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same
-from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, cold_answer, name_of, rpc, usually
+from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, name_of, usually
 from support.engine import Engine, sampling
+from support.ranks import cold_answer, rpc
 from support.rest import assert_at_rest
 from support.theory import Geometry
 from test_pressure import counted_preemptions, rounds_of

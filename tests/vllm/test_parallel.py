@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Engines
 from support import cases, worker_extension
 from support.compare import BATCH_TOLERANCE, Answer, assert_same, difference
 from support.engine import Engine, EngineConfig
+from support.ranks import assert_failure_ends_the_request_alone, assert_failure_is_computed_again, cold_answer, rpc
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
@@ -30,21 +30,10 @@ def engine(model: models.Model, engines: Engines, checkpoints: Path, version: st
     yield engines.get(EngineConfig.of(folder, {}, tensor_parallel_size=2, worker_extension_cls=worker_extension.NAME))
 
 
-def rpc(engine: Engine, method: str, *arguments: Any) -> list[Any]:
-    return engine.llm.collective_rpc(method, args=arguments)
-
-
-def cold_answer(engine: Engine) -> Answer:
-    """The ranks' sums differ from one rank's: the reference is this engine's own cold run."""
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == []
-    engine.evict_device()
-    return answer
-
-
 def test_two_ranks_replay_exactly(engine: Engine, model: models.Model, report: Report, version: str) -> None:
     boundary = Geometry.of(engine).replay_boundary(len(cases.PROMPT))
-    expected = cold_answer(engine)
+    expected = cold_answer(engine, cases.PROMPT)
+    engine.evict_device()
     answer, loads = engine.ask_one(cases.PROMPT)
     found = difference(expected, answer)
     run = ReplayRun(
@@ -79,24 +68,13 @@ def flip_changes_output(engine: Engine, expected: Answer, rank: int) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_failure_on_one_rank_is_computed_again_on_both(engine: Engine, rank: int) -> None:
-    expected = cold_answer(engine)
-    before = rpc(engine, "hostkv_torn_loads")
-    rpc(engine, "hostkv_fail_loads", rank, 1)
-    answer = engine.ask(cases.PROMPT)[0]
-    after = rpc(engine, "hostkv_torn_loads")
-    assert [b - a for a, b in zip(before, after, strict=True)] == [int(rank == 0), int(rank == 1)]
-    assert_same(expected, answer, BATCH_TOLERANCE)
-    assert_at_rest(engine)
-    engine.evict_device()
-    again, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, again, BATCH_TOLERANCE)
-    assert_at_rest(engine)
+    assert_failure_is_computed_again(engine, rank, BATCH_TOLERANCE)
 
 
 def test_load_is_over_when_the_last_rank_says_so(engine: Engine) -> None:
     """One rank reports steps later than the other: nothing is computed in between."""
-    expected = cold_answer(engine)
+    expected = cold_answer(engine, cases.PROMPT)
+    engine.evict_device()
     rpc(engine, "hostkv_hold_loads", 1, 20)
     answer, loads = engine.ask_one(cases.PROMPT)
     rpc(engine, "hostkv_hold_loads", 1, 0)
@@ -106,22 +84,13 @@ def test_load_is_over_when_the_last_rank_says_so(engine: Engine) -> None:
 
 
 def test_failure_under_fail_ends_the_request_alone(engine: Engine) -> None:
-    expected = cold_answer(engine)
-    engine.scheduler.recompute_kv_load_failures = False
-    try:
-        rpc(engine, "hostkv_fail_loads", 1, 1)
-        answer = engine.ask(cases.PROMPT)[0]
-    finally:
-        engine.scheduler.recompute_kv_load_failures = True
-    assert (answer.finish_reason, answer.tokens) == ("error", ())
-    engine.evict_device()
-    assert_same(expected, engine.ask(cases.PROMPT)[0], BATCH_TOLERANCE)
-    assert_at_rest(engine)
+    assert_failure_ends_the_request_alone(engine, BATCH_TOLERANCE)
 
 
 def test_failure_on_a_quick_rank_waits_for_the_slow_one(engine: Engine) -> None:
     """The slow rank still writes into the blocks: the request must not be computed before it has ended too."""
-    expected = cold_answer(engine)
+    expected = cold_answer(engine, cases.PROMPT)
+    engine.evict_device()
     rpc(engine, "hostkv_fail_loads", 0, 1)
     rpc(engine, "hostkv_hold_loads", 1, 20)
     answer = engine.ask(cases.PROMPT)[0]

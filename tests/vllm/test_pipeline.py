@@ -9,9 +9,9 @@ import pytest
 from conftest import Engines
 from support import cases, worker_extension
 from support.compare import BATCH_TOLERANCE, assert_same, difference
-from support.contexts import cold_answer, rpc, slot_of_last_load
 from support.engine import Engine, EngineConfig
 from support.oracle import Oracle
+from support.ranks import assert_failure_is_computed_again, cold_answer, rpc, slot_of_last_load
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
@@ -68,20 +68,7 @@ def test_replay_is_exact_and_hits_what_theory_says(
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_load_that_fails_on_one_stage_is_computed_again(engine: Engine, stage: int) -> None:
-    expected = cold_answer(engine, cases.PROMPT)
-    engine.evict_device()
-    before = rpc(engine, "hostkv_torn_loads")
-    rpc(engine, "hostkv_fail_loads", stage, 1)
-    answer = engine.ask(cases.PROMPT)[0]
-    after = rpc(engine, "hostkv_torn_loads")
-    assert [b - a for a, b in zip(before, after, strict=True)] == [int(stage == 0), int(stage == 1)]
-    assert_same(expected, answer)
-    assert_at_rest(engine)
-    engine.evict_device()
-    again, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, again)
-    assert_at_rest(engine)
+    assert_failure_is_computed_again(engine, stage)
 
 
 def test_batches_in_flight_are_stored_and_replayed(engine: Engine, oracle: Oracle, checkpoints: Path) -> None:

@@ -16,8 +16,8 @@ from support.engine import Engine, EngineConfig, sampling
 from support.hooks import UNTIL_RELEASED, faults
 from support.in_flight import decoding_in_flight, request_named, watched
 from support.oracle import Oracle
+from support.ranks import assert_replayed
 from support.rest import assert_at_rest
-from support.theory import Geometry
 from vllm_on_cpu import models
 
 pytestmark = pytest.mark.run_ahead
@@ -39,16 +39,6 @@ def engine(folder: Path, engines: Engines) -> Engine:
 def expected(folder: Path, oracle: Oracle) -> Answer:
     """Of the prompt, by an engine that never runs ahead and has no connector."""
     return oracle.answers(folder, [cases.PROMPT])[0]
-
-
-def assert_replayed(engine: Engine, expected: Answer) -> None:
-    """At rest now, and the host serves the prompt to the last boundary."""
-    assert_at_rest(engine)
-    engine.evict_device()
-    answer, loads = engine.ask_one(cases.PROMPT)
-    assert loads == [(0, Geometry.of(engine).replay_boundary(len(cases.PROMPT)))]
-    assert_same(expected, answer)
-    assert_at_rest(engine)
 
 
 def test_results_arrive_while_the_next_step_is_in_flight(engine: Engine, expected: Answer) -> None:

@@ -345,7 +345,6 @@ TEST(StorePlanner, AHoleThatFoundNoRoomIsFilledAtTheEnd) {
   RequestState other = host.request(2, 544, 34);
   ASSERT_GE(host.plan(other, 544).size(), 30U);  // in flight: nothing of it can be evicted
   host.plan(request, 320);
-  RequestState third = host.request(3, 16, 1);
   host.finish_copies();
   const auto refilled = host.plan(request, 320, {}, StorePlanner::Moment::kEnd);
   const bool has_first = std::ranges::any_of(

@@ -65,6 +65,26 @@ TEST(SchedulerStore, OneBlockThatFailedOnOneRankUnpublishesItsBoundarySetOnly) {
   EXPECT_EQ(hit_of(rig, 4, "abc", 200), 192) << "stored anew, the missing one closes the chain";
 }
 
+// A long prompt was stored head first, step by step; its blocks are put in order as others are stored.
+TEST(SchedulerStore, ALongPromptThatHasEndedLosesItsTailFirst) {
+  SchedulerRig rig(resolved({.groups = {full(4)}}), 1);
+  rig.report_all(900);
+  const std::string text = "a" + std::string(599, 'x');
+  rig.add(1, text, 2400);
+  ASSERT_EQ(rig.match(1, 2400), 0);
+  ASSERT_EQ(rig.allocate(1, 2400), Status());
+  for (std::int64_t from = 0; from < 2400; from += 800) {
+    rig.answer_all(rig.step(1, from, from + 800));
+  }
+  rig.finish(1, 2400);
+  rig.store(2, "b" + std::string(199, 'x'), 800);
+  rig.store(3, "c" + std::string(49, 'x'), 200);
+  rig.store(5, "d" + std::string(249, 'x'), 1000);
+  EXPECT_EQ(rig.connector->metrics().evicted_blocks, 200);
+  EXPECT_EQ(hit_of(rig, 6, text, 2401), 1600);
+  rig.expect_idle();
+}
+
 TEST(SchedulerStore, AFailedBlockTakesTheOtherGroupsOfItsBoundaryWithIt) {
   SchedulerRig rig(resolved({.groups = {full(4), window(4, 4)}}), 1);
   rig.report_all(16);

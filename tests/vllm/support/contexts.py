@@ -11,8 +11,7 @@ from typing import Any
 from vllm_on_cpu import models
 
 from support import worker_extension
-from support.compare import Answer
-from support.engine import Engine, EngineConfig, Prompt
+from support.engine import EngineConfig
 
 NUM_RANKS = 2
 DEVICE_BLOCKS = 64
@@ -75,21 +74,3 @@ def usually(usual: Sequence[Cell], cells: Sequence[Cell]) -> list[Any]:
 
 def name_of(value: object) -> str:
     return str(getattr(value, "name", value))
-
-
-def rpc(engine: Engine, method: str, *arguments: Any) -> list[Any]:
-    """One answer a rank."""
-    return list(engine.llm.collective_rpc(method, args=arguments))
-
-
-def slot_of_last_load(engine: Engine, group: int, block: int) -> int:
-    """The host slot that filled this device block, the same on every rank: each of them has loaded it."""
-    (slot,) = set(rpc(engine, "hostkv_last_slot", group, block))
-    return int(slot)
-
-
-def cold_answer(engine: Engine, prompt: Prompt, **more: Any) -> Answer:
-    """The reference: nothing of the prompt is cached."""
-    answer, loads = engine.ask_one(prompt, **more)
-    assert (answer.cached_tokens, loads) == (0, []), "not cold"
-    return answer

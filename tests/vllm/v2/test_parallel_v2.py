@@ -10,10 +10,11 @@ from conftest import Engines
 from support import cases, worker_extension
 from support.compare import BATCH_TOLERANCE, assert_same, difference
 from support.engine import EngineConfig
+from support.ranks import rpc
 from support.records import ReplayRun, Report
 from support.rest import assert_at_rest, leaked_pins
 from support.theory import Geometry
-from test_parallel import flip_changes_output, rpc
+from test_parallel import flip_changes_output
 from vllm_on_cpu import models
 
 pytestmark = [pytest.mark.v2, pytest.mark.long]  # a minute to start
