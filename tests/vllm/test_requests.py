@@ -17,7 +17,8 @@ pytestmark = pytest.mark.run_ahead("llama", "granite")
 
 
 @pytest.mark.all_versions
-@pytest.mark.v2
+@pytest.mark.v2("llama", "granite")
+@pytest.mark.v2_long
 def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     first, _ = engine.ask_one(cases.PROMPT)
@@ -30,7 +31,8 @@ def test_next_turn_resumes_where_the_first_prompt_ended(engine: Engine, folder: 
     assert_at_rest(engine)
 
 
-@pytest.mark.v2("llama", "gemma3", "granite")
+@pytest.mark.v2("llama")
+@pytest.mark.v2_long("llama", "gemma3", "granite")
 def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """Attention serves it at once. A recurrent model has no state inside the first prompt: the second sharer computes
     and leaves one at the junction, the third resumes there."""
@@ -49,7 +51,8 @@ def test_shared_prefix_is_served_once_a_state_stands_at_its_end(engine: Engine, 
 
 
 @pytest.mark.all_versions
-@pytest.mark.v2("llama", "gemma3")
+@pytest.mark.v2("llama")
+@pytest.mark.v2_long("llama", "gemma3")
 def test_batch_of_six_is_served_from_the_host(engine: Engine, folder: Path, oracle: Oracle) -> None:
     geometry = Geometry.of(engine)
     expected = oracle.answers(folder, cases.OTHERS)
@@ -75,7 +78,7 @@ def test_device_refilled_by_others_loads_what_it_lost(engine: Engine, folder: Pa
     assert_at_rest(engine)
 
 
-@pytest.mark.v2("granite")
+@pytest.mark.v2_long("granite")
 def test_long_prompt_is_computed_in_chunks_and_replayed(engine: Engine, folder: Path, oracle: Oracle) -> None:
     """704 tokens at 256 a step: four steps, each storing what it completed."""
     prompt = cases.random_tokens("long", 704)

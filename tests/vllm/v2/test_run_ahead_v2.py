@@ -60,6 +60,8 @@ def test_replay_is_exact(engine: Engine, model: models.Model, expected: Answer, 
     assert_at_rest(engine)
 
 
+@pytest.mark.v2("llama")
+@pytest.mark.v2_long
 def test_batch_from_the_host(engine: Engine, folder: Path, oracle: Oracle) -> None:
     prompts = cases.OTHERS[:3]
     engine.ask(*prompts)
