@@ -48,6 +48,7 @@ class SchedulerSide:
         self._hash_tokens = 1  # of a prefix hash
         self._pool: BlockPoolShim | None = None
         self._damaged = False
+        self._cut_in_place = geometry.can_be_cut_in_place(kv_cache_config)
         self._interleave_tokens = compat.configured_interleave_tokens(vllm_config.parallel_config)
         self._failed_loads: FailedLoads | None = None
         self._translator: events.EventTranslator | None = None
@@ -424,11 +425,24 @@ class SchedulerSide:
                 continue
             if status != _OK:
                 tracked = self._by_handle.get(handle)
+                if tracked is not None and self._goes_on_in_place(tracked, output):
+                    continue
                 if tracked is not None:
                     tracked.owns_blocks = False
                 if request_id not in failed and request_id in (output.finished_recving or ()):
                     output.finished_recving.discard(request_id)
                     self._ended[request_id] = False
+
+    def _goes_on_in_place(self, tracked: Tracked, output: Any) -> bool:
+        """The engine was told which blocks failed and has cut the request down to what lies before them. Where nothing
+        is left it gives its blocks back and asks again."""
+        assert self.core is not None
+        request = tracked.request
+        if not self._cut_in_place or request.request_id in (getattr(output, "failed_recving", None) or ()):
+            return False
+        if request.request_id not in (output.finished_recving or ()) or request.num_computed_tokens == 0:
+            return False
+        return self.core.resume_after_failed_load(tracked.handle, request.num_computed_tokens)
 
     # ------------------------------------------------------------------------------------------------ ends
 
