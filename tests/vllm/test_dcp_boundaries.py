@@ -38,9 +38,12 @@ UNCORRECTED = replace(GRANITE[-1], corrected=False)
 TURN = [*cases.PROMPT, *cases.random_tokens("turn", 100)]
 NEXT_TURN = [*TURN, *cases.random_tokens("next turn", 100)]
 FILLERS = [cases.random_tokens(f"filler {i}", 280) for i in range(10)]
+EAGER_AND_LAZY = pytest.mark.parametrize(
+    "lazy", [False, pytest.param(True, marks=pytest.mark.long)], ids=["eager", "lazy"]
+)
 
 
-@pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
+@EAGER_AND_LAZY
 def test_what_the_engine_has_damaged_is_never_stored(lazy: bool, engines: Engines, checkpoints: Path) -> None:
     """As vLLM is, a device hit at an odd multiple of the hash block reads a half-copied block. The answers of such
     requests are wrong without any connector, and so is all that they compute and all that others compute from what they
@@ -74,7 +77,7 @@ def test_what_the_engine_has_damaged_is_never_stored(lazy: bool, engines: Engine
     assert_at_rest(engine)
 
 
-@pytest.mark.parametrize("lazy", [False, pytest.param(True, marks=pytest.mark.long)], ids=["eager", "lazy"])
+@EAGER_AND_LAZY
 def test_load_takes_the_place_of_a_half_copied_block(lazy: bool, engines: Engines, checkpoints: Path) -> None:
     """The device has the prompt up to an odd multiple, the host more: the engine asks from the last whole block on, so
     that the load brings the block that would have been copied in part."""

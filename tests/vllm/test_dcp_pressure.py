@@ -9,7 +9,7 @@ import pytest
 from conftest import Engines
 from support import cases
 from support.compare import BATCH_TOLERANCE, Answer, assert_same
-from support.contexts import CELLS, GDN, GRANITE, LLAMA, NUM_RANKS, Cell, name_of, usually
+from support.contexts import CELLS, GDN, GRANITE, NUM_RANKS, Cell, name_of, usually
 from support.engine import Engine, sampling
 from support.ranks import cold_answer, rpc
 from support.rest import assert_at_rest
@@ -21,7 +21,7 @@ NUM_TOGETHER = 4
 # Room for one request of 512 tokens over all groups and a little more.
 TIGHT_BLOCKS = {"llama1": 17, "granite1": 16, "qwen3next1": 20, "mla": 34}
 SMALL_HOST_BYTES = {"llama1": 1 << 20, "granite1": 2 << 20, "qwen3next1": 6 << 20, "mla": 2 << 20}
-USUAL = [LLAMA[0], GRANITE[-1]]
+USUAL = [GRANITE[-1]]
 
 
 def tight_engine(cell: Cell, engines: Engines, checkpoints: Path) -> Engine:
@@ -86,7 +86,7 @@ def run_random(engine: Engine, source: random.Random, prompts: list[list[int]], 
 @pytest.mark.parametrize(
     ("cell", "count"),
     [
-        (LLAMA[0], 40), (GRANITE[-1], 40),
+        (GRANITE[-1], 40),
         *(pytest.param(cell, 400, marks=pytest.mark.long) for cell in CELLS),
     ],
     ids=name_of,

@@ -89,7 +89,7 @@ class Traffic:
 @pytest.mark.parametrize(
     ("model", "count", "lazy"),
     [
-        (models.LLAMA, 150, False), (models.LLAMA, 60, True), (models.GRANITE, 100, False), (models.GEMMA, 60, False),
+        (models.LLAMA, 60, True), (models.GRANITE, 100, False), (models.GEMMA, 60, False),
         *(pytest.param(model, 1500, lazy, marks=pytest.mark.long)
           for model in (models.LLAMA, models.GRANITE, models.GEMMA) for lazy in (False, True)),
     ],
