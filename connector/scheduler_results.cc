@@ -236,8 +236,8 @@ Status SchedulerConnectorImpl::resume_after_failed_load(RequestId id, std::int64
     return {StatusCode::kNotFound, "request " + std::to_string(id.value()) + " is not known"};
   }
   if (!request->load_failed) {
-    return {StatusCode::kFailedPrecondition, "request " + std::to_string(id.value()) +
-                                                 " has no failed load to go on behind; it looks up instead"};
+    return {StatusCode::kFailedPrecondition,
+            "request " + std::to_string(id.value()) + " has no failed load to go on behind; it looks up instead"};
   }
   if (num_tokens < 0 || num_tokens > request->admitted_tokens) {
     return {StatusCode::kInvalidArgument, "request " + std::to_string(id.value()) + ": num_tokens is " +

@@ -286,8 +286,8 @@ class SchedulerConnector {
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
   // Behind an outcome that is not kOk, in place of a new lookup: the request keeps its blocks and goes on behind
   // `num_tokens`, up to which every group's blocks are whole (recovery.h finds where). What lies behind is computed and
-  // stored as if it had never been loaded. kFailedPrecondition: its last load did not fail, a reset has made it void, or
-  // the request was preempted or asked for since. kInvalidArgument: num_tokens not in 0 .. the end of that load.
+  // stored as if it had never been loaded. kFailedPrecondition: its last load did not fail, a reset has made it void,
+  // or the request was preempted or asked for since. kInvalidArgument: num_tokens not in 0 .. the end of that load.
   virtual Status resume_after_failed_load(RequestId id, std::int64_t num_tokens) = 0;
 
   // With EngineTraits::record_events: what has happened to keys since the last call, in order. Replayed from the start

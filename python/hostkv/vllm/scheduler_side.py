@@ -48,7 +48,6 @@ class SchedulerSide:
         self._hash_tokens = 1  # of a prefix hash
         self._pool: BlockPoolShim | None = None
         self._damaged = False
-        self._cut_in_place = geometry.can_be_cut_in_place(kv_cache_config)
         self._interleave_tokens = compat.configured_interleave_tokens(vllm_config.parallel_config)
         self._failed_loads: FailedLoads | None = None
         self._translator: events.EventTranslator | None = None
@@ -123,15 +122,7 @@ class SchedulerSide:
             damaged,
         )
         start_report.log_lines(logger, start_report.report_lines(facts, self._vllm_config))
-        self._stats = StatsSource(
-            info={
-                "version": facts.hostkv_version,
-                "store_mode": facts.store_mode,
-                "boundaries": facts.boundaries,
-                "block_sizes": facts.block_sizes,
-                "hash_block_size": str(resolved.hash_block_tokens),
-            }
-        )
+        self._stats = StatsSource(info=start_report.stats_info(facts, resolved.hash_block_tokens))
 
     def take_capacities(self, messages: Iterable[Any]) -> None:
         """Of every rank once; those of other connectors and repeats are left out."""
@@ -425,24 +416,24 @@ class SchedulerSide:
                 continue
             if status != _OK:
                 tracked = self._by_handle.get(handle)
-                if tracked is not None and self._goes_on_in_place(tracked, output):
+                if tracked is None or self._was_cut(tracked, output):
                     continue
-                if tracked is not None:
-                    tracked.owns_blocks = False
+                tracked.owns_blocks = False
                 if request_id not in failed and request_id in (output.finished_recving or ()):
                     output.finished_recving.discard(request_id)
                     self._ended[request_id] = False
 
-    def _goes_on_in_place(self, tracked: Tracked, output: Any) -> bool:
-        """The engine was told which blocks failed and has cut the request down to what lies before them. Where nothing
-        is left it gives its blocks back and asks again."""
-        assert self.core is not None
-        request = tracked.request
-        if not self._cut_in_place or request.request_id in (getattr(output, "failed_recving", None) or ()):
+    def _was_cut(self, tracked: Tracked, output: Any) -> bool:
+        """Has the engine cut the request down to what of its load is whole? Where that is nothing it gives its blocks
+        back and asks again."""
+        assert self.core is not None and self._failed_loads is not None
+        if not self._failed_loads.was_cut(tracked.request, output):
             return False
-        if request.request_id not in (output.finished_recving or ()) or request.num_computed_tokens == 0:
-            return False
-        return self.core.resume_after_failed_load(tracked.handle, request.num_computed_tokens)
+        if tracked.request.num_computed_tokens > 0:
+            return self.core.resume_after_failed_load(tracked.handle, tracked.request.num_computed_tokens)
+        tracked.owns_blocks = False
+        self._failed_loads.add(tracked.request)
+        return True
 
     # ------------------------------------------------------------------------------------------------ ends
 
