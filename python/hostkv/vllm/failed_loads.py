@@ -35,8 +35,10 @@ class FailedLoads:
         self._blocks[request.request_id] = self._most_blocks(request)
 
     def was_cut(self, request: Any, output: Any) -> bool:
-        """Was the end of its load told together with the blocks that failed, and nothing else of it? The engine has then
-        set the request back to the first of them."""
+        """Was the end of its load told together with the blocks that failed, and nothing else of it?
+
+        The engine has then set the request back to the first of them.
+        """
         ended = request.request_id in (output.finished_recving or ())
         return self._can_be_cut and ended and request.request_id not in (getattr(output, "failed_recving", None) or ())
 

@@ -114,13 +114,9 @@ class SchedulerSide:
 
     def _report_start(self, resolved: _core.Geometry, damaged: bool) -> None:
         facts = start_report.facts_of(
-            self._options,
-            resolved,
-            self._kv_cache_config,
-            self._vllm_config.parallel_config.world_size,
-            (hostkv.__version__, vllm.__version__),
-            damaged,
-        )
+            self._options, resolved, self._kv_cache_config, self._vllm_config.parallel_config.world_size,
+            (hostkv.__version__, vllm.__version__), damaged,
+        )  # fmt: skip
         start_report.log_lines(logger, start_report.report_lines(facts, self._vllm_config))
         self._stats = StatsSource(info=start_report.stats_info(facts, resolved.hash_block_tokens))
 
@@ -358,7 +354,7 @@ class SchedulerSide:
                 self.core.reset()
         with self._guard("loads that ended after a failure"):
             self._take_at_once()
-        for handle in [handle for handle in self._loading if handle not in self._sent]:
+        for handle in self._loading.keys() - self._sent:
             self._ended[self._loading.pop(handle)] = False
         if not self._loading and not self._shut_down:
             jobs_in_flight = 1
@@ -424,8 +420,7 @@ class SchedulerSide:
                     self._ended[request_id] = False
 
     def _was_cut(self, tracked: Tracked, output: Any) -> bool:
-        """Has the engine cut the request down to what of its load is whole? Where that is nothing it gives its blocks
-        back and asks again."""
+        """Cut down to what of its load is whole. Where that is nothing, the engine takes its blocks and asks again."""
         assert self.core is not None and self._failed_loads is not None
         if not self._failed_loads.was_cut(tracked.request, output):
             return False
