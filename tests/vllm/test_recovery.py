@@ -3,6 +3,7 @@ is computed again, and nothing wrong is computed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from support.hooks import CoreProxy, Job, Target, faults
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry, Group, resume_boundary
+
+GRID = 64  # a recurrence in bfloat16 is equal to the last bit only where chunks end on it
 
 pytestmark = [pytest.mark.run_ahead("llama", "granite"), pytest.mark.v2("llama"), pytest.mark.v2_long]
 
@@ -95,16 +98,15 @@ def boundaries_of(engine: Engine, states: set[int]) -> list[int]:
 
 def test_a_block_of_each_group_fails_at_each_depth(engine: Engine, folder: Path, oracle: Oracle) -> None:
     (expected,) = oracle.answers(folder, [cases.PROMPT])
-    with noted_states(engine) as states:
+    resumed = set()
+    with noted_states(engine) as states, faults(engine) as proxy:
         engine.ask(cases.PROMPT)
         engine.idle()
-    groups, boundaries = Group.all_of(engine), boundaries_of(engine, states)
-    resumed = set()
-    with faults(engine) as proxy:
         depths = depths_of(replay(engine, proxy))
-        assert {group for group, _ in depths} == set(range(len(groups)))
+        assert {group for group, _ in depths} == set(range(len(Group.all_of(engine))))
         for depth in depths:
-            resumed.add(fail_at(engine, proxy, depth, boundaries, expected))
+            # A request that computes anew leaves more states than the first one did.
+            resumed.add(fail_at(engine, proxy, depth, boundaries_of(engine, states), expected))
             replay(engine, proxy)  # what was computed anew is stored anew
     assert_at_rest(engine)
     assert len(resumed) > 1 and max(resumed) > 0, "all failures cost the same: the test shows nothing"
@@ -129,7 +131,9 @@ def fail_at(engine: Engine, proxy: CoreProxy, depth: tuple[int, int], boundaries
     assert len(cases.PROMPT) - sum(counts) == resumed, f"group {group}, block {index}"
     if len(Group.all_of(engine)) == 1:
         assert len(proxy.loads) == jobs_before + 1, "the good prefix stays where it is"
-    assert_right(engine, expected, answer, on_grid=True)
+    chunk_ends = list(itertools.accumulate(counts, initial=resumed))
+    on_grid = all(end % GRID == 0 or end >= len(cases.PROMPT) for end in chunk_ends)
+    assert_right(engine, expected, answer, on_grid=on_grid)
     return resumed
 
 
