@@ -86,6 +86,14 @@ constexpr OptionInfo kPolicyInfo = {
     "lru",
     "lru",
     "What leaves a full host pool first. lru: the least recently used, a chain's tail before its head."};
+constexpr OptionInfo kChecksumsInfo = {
+    "checksums",
+    "name",
+    "",
+    "sampled",
+    "off, sampled, all",
+    "Which blocks are checked, when they are loaded, for bytes that have changed in host memory. sampled: one in 16. A "
+    "load that does not pass fails and is computed again."};
 constexpr OptionInfo kThreadsInfo = {
     "copy_threads", "integer", "threads", "2", "1 .. 64", "Threads of one rank that share the copies of one job."};
 constexpr OptionInfo kTimeoutInfo = {"transfer_timeout_seconds",
@@ -152,6 +160,7 @@ Status check_number(const OptionInfo& info, int number, std::size_t count) {
 
 constexpr std::array<std::string_view, 2> kStoreModeNames = {"eager", "lazy"};
 constexpr std::array<std::string_view, 2> kBoundariesNames = {"fine", "coarse"};
+constexpr std::array<std::string_view, 3> kChecksumNames = {"off", "sampled", "all"};
 
 // `value` must be one of the names; their order is that of the enumerators.
 template <class Enum, std::size_t kSize>
@@ -181,7 +190,7 @@ Status set_only_name(const OptionInfo& info, const Json& value, std::string_view
   return value.get<std::string>() == only ? Status() : out_of_range(info.name, value.dump(), info.range);
 }
 
-constexpr std::array<Row, 10> kRows = {{
+constexpr std::array<Row, 11> kRows = {{
     {kBytesInfo, [](ConnectorOptions& o, const Json& v) { return set_size(kBytesInfo, v, o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return Json(o.cpu_bytes_to_use); },
      [](const ConnectorOptions& o) { return check_size(kBytesInfo, o.cpu_bytes_to_use); }},
@@ -226,6 +235,12 @@ constexpr std::array<Row, 10> kRows = {{
     {kPolicyInfo, [](ConnectorOptions&, const Json& v) { return set_only_name(kPolicyInfo, v, "lru"); },
      [](const ConnectorOptions&) { return Json("lru"); },
      [](const ConnectorOptions& o) { return check_number(kPolicyInfo, static_cast<int>(o.eviction_policy), 1); }},
+    {kChecksumsInfo,
+     [](ConnectorOptions& o, const Json& v) { return set_name(kChecksumsInfo, v, kChecksumNames, o.checksums); },
+     [](const ConnectorOptions& o) { return Json(kChecksumNames[static_cast<std::size_t>(o.checksums)]); },
+     [](const ConnectorOptions& o) {
+       return check_number(kChecksumsInfo, static_cast<int>(o.checksums), kChecksumNames.size());
+     }},
     {kThreadsInfo,
      [](ConnectorOptions& o, const Json& v) {
        if (!v.is_number_integer()) {

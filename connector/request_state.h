@@ -110,8 +110,9 @@ struct RequestState {
   std::int64_t refused_offers = 0;  // loads to a boundary of the engine's choice that could not be assembled
 
   // The admission.
-  bool admitted = false;  // owns blocks
-  bool loading = false;   // its load is planned or in flight
+  bool admitted = false;     // owns blocks
+  bool loading = false;      // its load is planned or in flight
+  bool load_failed = false;  // it has not been asked for since; the engine may go on with the blocks of it
   bool has_run = false;
   // Its blocks hold, or build on, what must not be stored: a reset has declared it void, or the engine has damaged it.
   bool tainted = false;

@@ -304,6 +304,7 @@ Status SchedulerConnectorImpl::truncate_block_hashes(RequestId id, std::int64_t 
 }
 
 void SchedulerConnectorImpl::lose_blocks(RequestState& request) {
+  request.load_failed = false;
   if (request.admitted) {
     request.admitted = false;
     end_chain(request.chain);

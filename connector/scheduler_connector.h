@@ -41,6 +41,7 @@ class SchedulerConnectorImpl final : public SchedulerConnector {
   std::vector<StartedLoad> take_started_loads() override;
   void on_worker_results(std::span<const JobResult> results) override;
   std::vector<LoadOutcome> take_load_outcomes() override;
+  Status resume_after_failed_load(RequestId id, std::int64_t num_tokens) override;
   std::vector<CacheEvent> take_cache_events() override;
   Status request_finished(RequestId id, std::int64_t num_computed_tokens,
                           std::span<const BoundaryHandOff> hand_offs) override;

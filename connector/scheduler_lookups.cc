@@ -361,6 +361,7 @@ void SchedulerConnectorImpl::begin_admission(RequestState& request) {
     return;
   }
   request.admitted = true;
+  request.load_failed = false;
   request.tainted = false;
   request.damaged = false;
   request.has_run = false;

@@ -133,6 +133,7 @@ void SchedulerConnectorImpl::end_load_job(const PlannedJob& job, StatusCode stat
   if (RequestState* request = find_request(job.request); request != nullptr) {
     request->loading = false;
     // After a failure, or a preemption meanwhile, the request looks up again.
+    request->load_failed = request->admitted && load.status != StatusCode::kOk && load.status != StatusCode::kCanceled;
     request->admitted = request->admitted && load.status == StatusCode::kOk;
   }
   loads_.erase(at);
@@ -223,6 +224,32 @@ void SchedulerConnectorImpl::order_some(std::size_t most) {
 
 std::vector<LoadOutcome> SchedulerConnectorImpl::take_load_outcomes() {
   return std::exchange(outcomes_, {});
+}
+
+// The admission goes on: its chain and what it has stored stay.
+Status SchedulerConnectorImpl::resume_after_failed_load(RequestId id, std::int64_t num_tokens) {
+  if (Status status = check_alive(); !status.ok()) {
+    return status;
+  }
+  RequestState* request = find_request(id);
+  if (request == nullptr) {
+    return {StatusCode::kNotFound, "request " + std::to_string(id.value()) + " is not known"};
+  }
+  if (!request->load_failed) {
+    return {StatusCode::kFailedPrecondition,
+            "request " + std::to_string(id.value()) + " has no failed load to go on behind; it looks up instead"};
+  }
+  if (num_tokens < 0 || num_tokens > request->admitted_tokens) {
+    return {StatusCode::kInvalidArgument, "request " + std::to_string(id.value()) + ": num_tokens is " +
+                                              std::to_string(num_tokens) + "; its load was to end at " +
+                                              std::to_string(request->admitted_tokens)};
+  }
+  request->load_failed = false;
+  request->admitted = true;
+  request->admitted_tokens = num_tokens;
+  request->loaded_from_tokens = std::min(request->loaded_from_tokens, num_tokens);
+  request->stores.go_back_to(num_tokens);
+  return {};
 }
 
 std::vector<CacheEvent> SchedulerConnectorImpl::take_cache_events() {

@@ -63,6 +63,7 @@ WorkerConnectorImpl::WorkerConnectorImpl(Geometry geometry, ConnectorOptions opt
 // The backend ends every job before the pool goes.
 WorkerConnectorImpl::~WorkerConnectorImpl() {
   backend_.reset();
+  checksums_.reset();
 }
 
 Status WorkerConnectorImpl::check_ready() const {
@@ -144,6 +145,7 @@ bool WorkerConnectorImpl::submit(JobId id) {
   Accepted& accepted = jobs_.at(id);
   const Status status = backend_->submit(make_transfer(accepted));
   if (status.ok()) {
+    verify_loaded(accepted);
     return true;
   }
   if (status.code() == StatusCode::kResourceExhausted) {
@@ -231,35 +233,47 @@ Result<std::vector<JobResult>> WorkerConnectorImpl::poll() {
   }
   step_bound_ = false;
   compute_ = StreamHandle{};  // the engine's again; what waits for room is ordered after the next step's
-  std::vector<JobResult> results = std::exchange(refused_, {});
+  collect();
+  return std::exchange(results_, {});
+}
+
+void WorkerConnectorImpl::collect() {
   std::size_t count = 0;
   do {
     count = backend_->poll(polled_);
     for (std::size_t i = 0; i < count; ++i) {
-      end_job(polled_[i], results);
+      end_copy(polled_[i]);
     }
   } while (count == polled_.size());
-  return results;
+  if (checksums_) {
+    checked_.clear();
+    checksums_->take(checked_);
+    for (const BlockChecksums::Result& result : checked_) {
+      end_check(result);
+    }
+  }
 }
 
-void WorkerConnectorImpl::end_job(const TransferResult& result, std::vector<JobResult>& results) {
+void WorkerConnectorImpl::end_copy(const TransferResult& result) {
   const auto at = jobs_.find(result.id);
   if (at == jobs_.end()) {
     log_line(LogLevel::kWarning, "op=poll " + named(result.id) + " status=unknown");
     return;
   }
-  const Accepted& accepted = at->second;
-  JobResult& ended = results.emplace_back();
-  ended.epoch = accepted.epoch;
-  ended.job = result.id;
-  ended.rank = spec_.rank;
-  ended.status = result.status;
-  if (result.status != StatusCode::kOk) {
-    ++metrics_.failed_jobs;
-    ended.failed = failed_blocks(accepted, result.failed_runs);
-  }
+  Accepted& accepted = at->second;
+  const std::vector<bool> failed = result.status == StatusCode::kOk
+                                       ? std::vector<bool>(accepted.job.blocks.size(), false)
+                                       : failed_blocks(accepted, result.failed_runs);
+  accepted.copied = JobResult{.epoch = accepted.epoch,
+                              .job = result.id,
+                              .rank = spec_.rank,
+                              .status = result.status,
+                              .failed = list_of(accepted, failed)};
   moved_bytes(accepted.job.direction) += result.bytes_moved;
-  jobs_.erase(at);
+  record_stored(accepted, failed);
+  if (!accepted.in_check) {
+    end_job(accepted);
+  }
 }
 
 std::int64_t& WorkerConnectorImpl::moved_bytes(Direction direction) {
@@ -274,26 +288,31 @@ std::int64_t& WorkerConnectorImpl::moved_bytes(Direction direction) {
   return metrics_.device_copied_bytes;
 }
 
-// Each block once, however many runs it has; none where all have failed.
-std::vector<FailedBlock> WorkerConnectorImpl::failed_blocks(const Accepted& accepted,
-                                                            std::span<const std::uint32_t> failed_runs) {
-  std::vector<bool> failed(accepted.job.blocks.size(), false);
+// [blocks of the job], however many runs each has. All, where the backend names none.
+std::vector<bool> WorkerConnectorImpl::failed_blocks(const Accepted& accepted,
+                                                     std::span<const std::uint32_t> failed_runs) {
+  std::vector<bool> failed(accepted.job.blocks.size(), failed_runs.empty());
   for (const std::uint32_t run : failed_runs) {
     const Accepted::RunBlocks blocks = run < accepted.runs.size() ? accepted.runs[run] : Accepted::RunBlocks{};
     std::fill_n(failed.begin() + blocks.first, blocks.count, true);
   }
-  std::vector<FailedBlock> named;
+  return failed;
+}
+
+// None where all have failed.
+std::vector<FailedBlock> WorkerConnectorImpl::list_of(const Accepted& accepted, const std::vector<bool>& failed) {
+  std::vector<FailedBlock> blocks;
   for (std::size_t b = 0; b < failed.size(); ++b) {
     if (failed[b]) {
-      named.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
+      blocks.push_back(FailedBlock{accepted.job.blocks[b].group, accepted.job.blocks[b].block});
     }
   }
-  return named.size() == failed.size() ? std::vector<FailedBlock>{} : named;
+  return blocks.size() == failed.size() ? std::vector<FailedBlock>{} : blocks;
 }
 
 void WorkerConnectorImpl::refuse_job(JobId id, StatusCode status) {
   ++metrics_.failed_jobs;
-  refused_.push_back(
+  results_.push_back(
       JobResult{.epoch = jobs_.at(id).epoch, .job = id, .rank = spec_.rank, .status = status, .failed = {}});
   jobs_.erase(id);
 }
@@ -302,7 +321,7 @@ Status WorkerConnectorImpl::wait_idle(std::chrono::nanoseconds timeout) {
   if (Status status = check_ready(); !status.ok()) {
     return status;
   }
-  return backend_->drain(timeout);
+  return drain(timeout);
 }
 
 WorkerMetrics WorkerConnectorImpl::metrics() const {

@@ -15,6 +15,7 @@
 #include "hostkv/connector.h"
 #include "offload/host_pool.h"
 #include "offload/pool_plan.h"
+#include "recovery/block_checksums.h"
 
 namespace hostkv {
 
@@ -48,6 +49,10 @@ class WorkerConnectorImpl final : public WorkerConnector {
       std::uint32_t count = 0;
     };
     std::vector<RunBlocks> runs;
+    std::optional<JobResult> copied{};     // the copy has ended so
+    std::vector<std::uint32_t> checked{};  // places in job.blocks of the blocks whose checksums are taken
+    std::vector<std::uint32_t> changed{};  // of these, places in job.blocks of those that did not pass
+    bool in_check = false;
   };
 
   [[nodiscard]] Status check_ready() const;
@@ -74,8 +79,21 @@ class WorkerConnectorImpl final : public WorkerConnector {
   void append_host_runs(Accepted& accepted, std::size_t begin, std::size_t end, std::vector<CopyRun>& runs) const;
   void append_device_runs(Accepted& accepted, std::size_t begin, std::size_t end, std::vector<CopyRun>& runs) const;
   std::int64_t& moved_bytes(Direction direction);
-  void end_job(const TransferResult& result, std::vector<JobResult>& results);
-  static std::vector<FailedBlock> failed_blocks(const Accepted& accepted, std::span<const std::uint32_t> failed_runs);
+  // What has ended since the last call: copies, then checks.
+  void collect();
+  void end_copy(const TransferResult& result);
+  static std::vector<bool> failed_blocks(const Accepted& accepted, std::span<const std::uint32_t> failed_runs);
+  static std::vector<FailedBlock> list_of(const Accepted& accepted, const std::vector<bool>& failed);
+  // worker_verification.cc
+  [[nodiscard]] std::size_t place_of(const StepBlock& block) const;
+  void record_stored(Accepted& accepted, const std::vector<bool>& failed);
+  void verify_loaded(Accepted& accepted);
+  std::vector<BlockChecksums::Block> blocks_to_check(Accepted& accepted, const std::vector<bool>& left_out) const;
+  void end_check(const BlockChecksums::Result& result);
+  void end_job(const Accepted& accepted);
+  static std::vector<FailedBlock> failed_by_either(const Accepted& accepted);
+  void log_changed(const Accepted& accepted) const;
+  Status drain(std::chrono::nanoseconds timeout);
   void refuse_job(JobId id, StatusCode status);
 
   Geometry geometry_;
@@ -85,12 +103,14 @@ class WorkerConnectorImpl final : public WorkerConnector {
 
   KvLayout layout_;
   PoolPlan plan_;
+  std::size_t places_per_slab_ = 0;
   std::unique_ptr<HostPool> pool_;
   std::vector<RegionId> device_regions_;  // [layout_.regions]
   std::optional<RegionId> pool_region_;
-  std::vector<std::int64_t> block_bytes_;  // [num_groups]
-  bool registered_ = false;                // a layout was registered
-  bool on_device_ = false;                 // it is registered now
+  std::unique_ptr<BlockChecksums> checksums_;  // null: nothing is checked
+  std::vector<std::int64_t> block_bytes_;      // [num_groups]
+  bool registered_ = false;                    // a layout was registered
+  bool on_device_ = false;                     // it is registered now
   bool shut_down_ = false;
 
   std::uint64_t last_sequence_ = 0;
@@ -99,8 +119,9 @@ class WorkerConnectorImpl final : public WorkerConnector {
   StreamHandle compute_;
   std::array<std::deque<JobId>, kNumDirections> waiting_;  // [direction]: not submitted yet
   std::unordered_map<JobId, Accepted> jobs_;
-  std::vector<JobResult> refused_;  // results that the backend never saw
+  std::vector<JobResult> results_;  // of jobs that have ended, not told yet
   std::vector<TransferResult> polled_;
+  std::vector<BlockChecksums::Result> checked_;  // scratch
   WorkerMetrics metrics_;
 };
 

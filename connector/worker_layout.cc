@@ -1,5 +1,6 @@
 // The memory of a rank: its layout on the device, which may come and go, and its pool, which stays.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,7 @@ Result<WorkerCapacity> WorkerConnectorImpl::register_layout(const KvLayout& layo
   }
   if (Status status = pool_ ? register_regions(layout) : Status(); !status.ok()) {
     if (!registered_) {
+      checksums_.reset();
       pool_.reset();
     }
     return error(std::move(status));
@@ -77,6 +79,11 @@ Status WorkerConnectorImpl::make_pool(std::span<const std::int64_t> block_bytes)
     pool_ = std::move(*pool);
   }
   plan_ = std::move(*plan);
+  if (pool_ && options_.checksums != ChecksumMode::kOff) {
+    places_per_slab_ = *std::ranges::max_element(plan_.slots_per_slab);
+    checksums_ =
+        std::make_unique<BlockChecksums>(options_.checksums, plan_.num_slabs * places_per_slab_, options_.copy_threads);
+  }
   return {};
 }
 
@@ -124,7 +131,7 @@ Status WorkerConnectorImpl::unregister_layout(std::chrono::nanoseconds timeout) 
     return {StatusCode::kFailedPrecondition, on_device_ ? "a step is bound; poll() ends it before the layout goes"
                                                         : "no layout is registered; register_layout comes first"};
   }
-  if (Status status = backend_->drain(timeout); !status.ok()) {
+  if (Status status = drain(timeout); !status.ok()) {
     return status;
   }
   on_device_ = false;
@@ -156,7 +163,7 @@ Status WorkerConnectorImpl::shutdown(std::chrono::nanoseconds timeout) {
   if (shut_down_) {
     return {};
   }
-  if (Status status = backend_->drain(timeout); !status.ok()) {
+  if (Status status = drain(timeout); !status.ok()) {
     return status;
   }
   std::vector<RegionId> regions = std::exchange(device_regions_, {});
@@ -167,6 +174,7 @@ Status WorkerConnectorImpl::shutdown(std::chrono::nanoseconds timeout) {
   (void)unregister(regions);
   shut_down_ = true;
   on_device_ = false;
+  checksums_.reset();
   pool_.reset();
   jobs_.clear();
   return {};

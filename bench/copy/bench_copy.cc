@@ -3,6 +3,9 @@
 // The working set is larger than the caches, the blocks of source and target are in shuffled order (fixed seed).
 // Counter ratio_to_memcpy: the time of plain memcpy, one thread, of the same blocks in the same run, over the time of
 // the job. Threads beyond the cores of the machine cannot help.
+//
+// Checksum/block_bytes:N/threads:T: the checksums of the same blocks (option checksums: all). Counter share_of_copy:
+// their time over that of the copy job, with as many threads, in the same run.
 
 #include <benchmark/benchmark.h>
 
@@ -19,6 +22,7 @@
 
 #include "hostkv/host_backend.h"
 #include "offload/host_pool.h"
+#include "recovery/block_checksums.h"
 
 namespace hostkv {
 namespace {
@@ -86,6 +90,12 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // Plain and backend copies take turns, so that what else the machine does meets both; each counts by its median.
 void host_copy(benchmark::State& state) {
   Setup setup(state.range(0), state.range(1));
@@ -100,17 +110,47 @@ void host_copy(benchmark::State& state) {
     }
     state.SetIterationTime(through.back());
   }
-  const auto median = [](std::vector<double>& values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  };
   const double plain_median = median(plain);
   const double through_median = median(through);
   state.counters["ratio_to_memcpy"] = plain_median / through_median;
   state.counters["memcpy_GBps"] = static_cast<double>(kSideBytes) / plain_median / 1e9;
   state.counters["GBps"] = static_cast<double>(kSideBytes) / through_median / 1e9;
 }
+
+Clock::duration take_checksums(const Setup& setup, BlockChecksums& checksums) {
+  std::vector<BlockChecksums::Block> blocks;
+  for (std::size_t i = 0; i < setup.runs.size(); ++i) {
+    const CopyRun& run = setup.runs[i];
+    blocks.push_back({i, {setup.target->data() + run.dst_offset_bytes, static_cast<std::size_t>(run.size_bytes)}});
+  }
+  const auto start = Clock::now();
+  checksums.record(JobId{1}, std::move(blocks));
+  checksums.drain(kForever);
+  return Clock::now() - start;
+}
+
+void host_checksums(benchmark::State& state) {
+  Setup setup(state.range(0), state.range(1));
+  BlockChecksums checksums(ChecksumMode::kAll, setup.runs.size(), state.range(1));
+  std::vector<double> copied;
+  std::vector<double> summed;
+  for (auto _ : state) {
+    copied.push_back(seconds(setup.copy_through_backend()));
+    summed.push_back(seconds(take_checksums(setup, checksums)));
+    state.SetIterationTime(summed.back());
+  }
+  const double summed_median = median(summed);
+  state.counters["share_of_copy"] = summed_median / median(copied);
+  state.counters["GBps"] = static_cast<double>(kSideBytes) / summed_median / 1e9;
+}
+
+BENCHMARK(host_checksums)
+    ->Name("Checksum")
+    ->ArgNames({"block_bytes", "threads"})
+    ->ArgsProduct({{4 << 10, 64 << 10, 2 << 20}, {1, 2}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond)
+    ->MinTime(0.5);
 
 BENCHMARK(host_copy)
     ->Name("HostCopy")

@@ -64,6 +64,8 @@ Result<std::unique_ptr<ConnectorLink>> ConnectorLink::create(const Geometry& geo
 }
 
 Status ConnectorLink::add_workers(const Geometry& geometry, const EngineConfig& config) {
+  ConnectorOptions options = config.connector;
+  if (config.plant != Plant::kNone) options.checksums = ChecksumMode::kOff;  // the engine is to find it by itself
   for (std::int64_t r = 0; r < runner_.num_ranks(); ++r) {
     const RankIndex rank{static_cast<std::uint32_t>(r)};
     auto backend = create_host_backend(HostBackendOptions{.copy_threads = config.connector.copy_threads});
@@ -71,7 +73,7 @@ Status ConnectorLink::add_workers(const Geometry& geometry, const EngineConfig& 
     if (r == 0) *backend = plant_fault(std::move(*backend), config.plant);
     if (config.decorate_backend) *backend = config.decorate_backend(rank, std::move(*backend));
     auto worker =
-        WorkerConnector::create(geometry, config.connector, WorkerSpec{rank, runner_.num_ranks()}, std::move(*backend));
+        WorkerConnector::create(geometry, options, WorkerSpec{rank, runner_.num_ranks()}, std::move(*backend));
     if (!worker) return worker.error();
     const Result<WorkerCapacity> capacity = (*worker)->register_layout(runner_.connector_layout(rank));
     if (!capacity) return capacity.error();

@@ -186,7 +186,8 @@ struct JobResult {
   std::vector<FailedBlock> failed;  // empty with a status other than kOk: all blocks of the job
 };
 
-// The end of a request's load, on all ranks. Not kOk: nothing of it may be used, the request looks up again.
+// The end of a request's load, on all ranks. Not kOk: the request looks up again, or goes on in place where the engine
+// can tell what of it is whole (resume_after_failed_load).
 struct LoadOutcome {
   RequestId request;
   StatusCode status = StatusCode::kOk;
@@ -283,6 +284,11 @@ class SchedulerConnector {
   virtual void on_worker_results(std::span<const JobResult> results) = 0;
   // Loads that ended on all ranks since the last call; one entry per planned load, exactly once (R10).
   virtual std::vector<LoadOutcome> take_load_outcomes() = 0;
+  // Behind an outcome that is not kOk, in place of a new lookup: the request keeps its blocks and goes on behind
+  // `num_tokens`, up to which every group's blocks are whole (recovery.h finds where). What lies behind is computed and
+  // stored as if it had never been loaded. kFailedPrecondition: its last load did not fail, a reset has made it void,
+  // or the request was preempted or asked for since. kInvalidArgument: num_tokens not in 0 .. the end of that load.
+  virtual Status resume_after_failed_load(RequestId id, std::int64_t num_tokens) = 0;
 
   // With EngineTraits::record_events: what has happened to keys since the last call, in order. Replayed from the start
   // they give the keys that lookups find: kStored adds one, kRemoved takes it away, kCleared takes all. Grows until it

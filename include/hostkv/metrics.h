@@ -47,6 +47,8 @@ struct WorkerMetrics {
   std::int64_t loaded_bytes = 0;
   std::int64_t device_copied_bytes = 0;  // between blocks of the device
   std::int64_t failed_jobs = 0;
+  std::int64_t checked_blocks = 0;  // loaded blocks held against their checksum (option checksums)
+  std::int64_t changed_blocks = 0;  // of these, whose bytes had changed in host memory: their loads failed
   std::int64_t jobs_in_flight = 0;
   std::int64_t pool_bytes = 0;  // mapped host memory
 };

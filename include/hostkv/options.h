@@ -24,6 +24,9 @@ enum class StoreMode : std::uint8_t { kEager = 0, kLazy = 1 };
 // Where hits may end. kFine: wherever the engine's own do (hash blocks, also inside a block, where the model has such
 // hits). kCoarse: on the scheduler block only.
 enum class Boundaries : std::uint8_t { kFine = 0, kCoarse = 1 };
+// Which blocks are checked for bytes that have changed in host memory since they were stored: XXH3-64, one a block and
+// rank. kSampled: one block in 16, the same places always, which finds what is wrong with many.
+enum class ChecksumMode : std::uint8_t { kOff = 0, kSampled = 1, kAll = 2 };
 enum class EvictionPolicyKind : std::uint8_t { kLru = 0 };
 
 struct ConnectorOptions {
@@ -34,6 +37,8 @@ struct ConnectorOptions {
   StoreMode store_mode = StoreMode::kEager;
   Boundaries boundaries = Boundaries::kFine;
   EvictionPolicyKind eviction_policy = EvictionPolicyKind::kLru;
+  // A block that does not pass makes its load fail: its tokens are computed again.
+  ChecksumMode checksums = ChecksumMode::kSampled;
   // Threads of one rank that share the copies of one job, in the backend that a worker makes for itself.
   std::int64_t copy_threads = 2;
   // A transfer that has not started after this long is given up: a store is dropped, a load fails.

@@ -213,6 +213,16 @@ class Scheduler {
     return outcomes;
   }
 
+  // False: there is no failed load that it could go on behind; it looks up again.
+  bool resume_after_failed_load(std::uint64_t id, std::int64_t num_tokens) {
+    const Status status = core_->resume_after_failed_load(RequestId{id}, num_tokens);
+    if (status.code() == StatusCode::kFailedPrecondition || status.code() == StatusCode::kNotFound) {
+      return false;
+    }
+    of_engine(status);
+    return true;
+  }
+
   void request_finished(std::uint64_t id, std::int64_t num_computed_tokens,
                         const std::vector<HandOffTuple>& hand_offs) {
     pool_.begin_call();
@@ -341,6 +351,7 @@ void bind_scheduler(nb::module_& module) {
       .def("take_started_loads", &Scheduler::take_started_loads)
       .def("on_worker_results", &Scheduler::on_worker_results, "results"_a)
       .def("take_load_outcomes", &Scheduler::take_load_outcomes)
+      .def("resume_after_failed_load", &Scheduler::resume_after_failed_load, "request"_a, "num_tokens"_a)
       .def("request_finished", &Scheduler::request_finished, "request"_a, "num_computed_tokens"_a,
            "hand_offs"_a = std::vector<HandOffTuple>())
       .def("take_cache_events", &Scheduler::take_cache_events)

@@ -213,6 +213,8 @@ class Worker {
     out["loaded_bytes"] = m.loaded_bytes;
     out["device_copied_bytes"] = m.device_copied_bytes;
     out["failed_jobs"] = m.failed_jobs;
+    out["checked_blocks"] = m.checked_blocks;
+    out["changed_blocks"] = m.changed_blocks;
     out["jobs_in_flight"] = m.jobs_in_flight;
     out["pool_bytes"] = m.pool_bytes;
     return out;

@@ -8,7 +8,7 @@ hostkv_test(NAME connector_unit_test LABEL unit LIBS hostkv_connector_test_suppo
   unit/connector/scheduler_capacity_test.cc unit/connector/scheduler_lookup_test.cc
   unit/connector/scheduler_order_test.cc unit/connector/scheduler_store_test.cc unit/connector/step_metadata_test.cc
   unit/connector/options_test.cc unit/connector/worker_order_test.cc unit/connector/worker_copy_test.cc
-  unit/connector/worker_sleep_test.cc   unit/connector/allocation_probe.cc)
+  unit/connector/worker_sleep_test.cc unit/connector/worker_checksum_test.cc unit/connector/allocation_probe.cc)
 target_compile_definitions(connector_unit_test PRIVATE HOSTKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 
 hostkv_test(NAME connector_fault_test LABEL fault LIBS hostkv_connector_test_support SOURCES

@@ -7,7 +7,8 @@ hostkv_test(NAME engine_unit_test LABEL unit LIBS ${ENGINE_LIBS}
 hostkv_test(NAME engine_property_test LABEL property LIBS ${ENGINE_LIBS} hostkv_test_support
   SOURCES property/engine/block_pool_property_test.cc property/engine/prefix_lookup_property_test.cc
           property/engine/engine_soak_test.cc property/engine/liveness_property_test.cc
-          property/engine/failing_copies_property_test.cc property/engine/random_models_soak_test.cc)
+          property/engine/failing_copies_property_test.cc property/engine/flipped_bits_property_test.cc
+          property/engine/random_models_soak_test.cc)
 
 hostkv_test(NAME engine_hybrid_test LABEL property LIBS ${ENGINE_LIBS} hostkv_test_support
   SOURCES property/engine/hybrid_soak_test.cc)

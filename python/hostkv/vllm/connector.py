@@ -178,6 +178,9 @@ class HostKVConnector(KVConnectorBase_V1, SupportsHMA):
         finished, failed = self._worker.take_finished()
         return KVConnectorTransferResults(finished_recving=finished, failed_recving=failed)
 
+    def get_block_ids_with_load_errors(self, **kw: Any) -> set[int]:
+        return self._worker.take_invalid_blocks()
+
     def build_connector_worker_meta(self, **kw: Any) -> Any:
         return self._worker.take_report()
 

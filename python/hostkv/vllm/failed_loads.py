@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from hostkv import _core
+from hostkv.vllm.geometry import can_be_cut_in_place
 
 _STATE_BLOCKS = 4  # running, previous, exported, and one copied on write
 
@@ -25,12 +26,21 @@ class FailedLoads:
             (getattr(group.kv_cache_spec, "num_speculative_blocks", None), geometry.span_tokens(index))
             for index, group in enumerate(kv_cache_config.kv_cache_groups)
         ]
+        self._can_be_cut = can_be_cut_in_place(kv_cache_config)
         self._blocks: dict[str, int] = {}  # request -> most blocks that it may hold at once
         self._asked: set[str] = set()
 
     def add(self, request: Any) -> None:
         """Its load failed; every block of it is given back."""
         self._blocks[request.request_id] = self._most_blocks(request)
+
+    def was_cut(self, request: Any, output: Any) -> bool:
+        """Was the end of its load told together with the blocks that failed, and nothing else of it?
+
+        The engine has then set the request back to the first of them.
+        """
+        ended = request.request_id in (output.finished_recving or ())
+        return self._can_be_cut and ended and request.request_id not in (getattr(output, "failed_recving", None) or ())
 
     def _most_blocks(self, request: Any) -> int:
         num_tokens = request.num_tokens + 64  # drafts and what is sampled before the next lookup

@@ -65,6 +65,15 @@ def damages_fine_hits(kv_cache_config: Any, geometry: _core.Geometry) -> bool:
     return any(isinstance(spec, specs.MambaSpec) and state_bytes(spec) < spec.page_size_bytes for spec in states)
 
 
+def can_be_cut_in_place(kv_cache_config: Any) -> bool:
+    """Does vLLM keep the good prefix of a failed load when it is told which blocks failed? Of one group of full or
+    latent attention only: block ids of several groups end the engine, and a window would run on blocks that are gone.
+    """
+    if len(kv_cache_config.kv_cache_groups) != 1:
+        return False
+    return isinstance(layer_spec(kv_cache_config.kv_cache_groups[0].kv_cache_spec), specs.FullAttentionSpec)
+
+
 def state_bytes(spec: Any) -> int:
     """Bytes of one recurrent state of one layer, without the padding of its page."""
     total = 0

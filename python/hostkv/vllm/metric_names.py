@@ -97,6 +97,8 @@ COUNTERS: tuple[Metric, ...] = (
         "device_copied_bytes_total", "Bytes copied between device blocks, over all ranks.", ("device_copied_bytes",)
     ),
     Metric("failed_jobs_total", "Transfers of a rank that failed.", ("failed_jobs",)),
+    Metric("checked_blocks_total", "Loaded blocks held against their checksum.", ("checked_blocks",)),
+    Metric("changed_blocks_total", "Loaded blocks whose bytes had changed in host memory.", ("changed_blocks",)),
 )
 
 SCHEDULER_GAUGES: tuple[Metric, ...] = (

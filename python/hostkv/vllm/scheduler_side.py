@@ -114,23 +114,11 @@ class SchedulerSide:
 
     def _report_start(self, resolved: _core.Geometry, damaged: bool) -> None:
         facts = start_report.facts_of(
-            self._options,
-            resolved,
-            self._kv_cache_config,
-            self._vllm_config.parallel_config.world_size,
-            (hostkv.__version__, vllm.__version__),
-            damaged,
-        )
+            self._options, resolved, self._kv_cache_config, self._vllm_config.parallel_config.world_size,
+            (hostkv.__version__, vllm.__version__), damaged,
+        )  # fmt: skip
         start_report.log_lines(logger, start_report.report_lines(facts, self._vllm_config))
-        self._stats = StatsSource(
-            info={
-                "version": facts.hostkv_version,
-                "store_mode": facts.store_mode,
-                "boundaries": facts.boundaries,
-                "block_sizes": facts.block_sizes,
-                "hash_block_size": str(resolved.hash_block_tokens),
-            }
-        )
+        self._stats = StatsSource(info=start_report.stats_info(facts, resolved.hash_block_tokens))
 
     def take_capacities(self, messages: Iterable[Any]) -> None:
         """Of every rank once; those of other connectors and repeats are left out."""
@@ -366,7 +354,7 @@ class SchedulerSide:
                 self.core.reset()
         with self._guard("loads that ended after a failure"):
             self._take_at_once()
-        for handle in [handle for handle in self._loading if handle not in self._sent]:
+        for handle in self._loading.keys() - self._sent:
             self._ended[self._loading.pop(handle)] = False
         if not self._loading and not self._shut_down:
             jobs_in_flight = 1
@@ -424,11 +412,23 @@ class SchedulerSide:
                 continue
             if status != _OK:
                 tracked = self._by_handle.get(handle)
-                if tracked is not None:
-                    tracked.owns_blocks = False
+                if tracked is None or self._was_cut(tracked, output):
+                    continue
+                tracked.owns_blocks = False
                 if request_id not in failed and request_id in (output.finished_recving or ()):
                     output.finished_recving.discard(request_id)
                     self._ended[request_id] = False
+
+    def _was_cut(self, tracked: Tracked, output: Any) -> bool:
+        """Cut down to what of its load is whole. Where that is nothing, the engine takes its blocks and asks again."""
+        assert self.core is not None and self._failed_loads is not None
+        if not self._failed_loads.was_cut(tracked.request, output):
+            return False
+        if tracked.request.num_computed_tokens > 0:
+            return self.core.resume_after_failed_load(tracked.handle, tracked.request.num_computed_tokens)
+        tracked.owns_blocks = False
+        self._failed_loads.add(tracked.request)
+        return True
 
     # ------------------------------------------------------------------------------------------------ ends
 

@@ -94,6 +94,17 @@ def start_line(facts: StartFacts) -> str:
     )
 
 
+def stats_info(facts: StartFacts, hash_block_tokens: int) -> dict[str, str]:
+    """What statistics say of the connector itself, once."""
+    return {
+        "version": facts.hostkv_version,
+        "store_mode": facts.store_mode,
+        "boundaries": facts.boundaries,
+        "block_sizes": facts.block_sizes,
+        "hash_block_size": str(hash_block_tokens),
+    }
+
+
 def report_lines(facts: StartFacts, vllm_config: Any) -> list[Line]:
     """The start-up line and every warning, in the order in which to log them."""
     return [(logging.INFO, start_line(facts)), *config_warnings(vllm_config), *_pool_warnings(facts)]

@@ -56,6 +56,9 @@ class WorkerSide:
         self._broken_told = False
         self._jobs_of_load: dict[str, int] = {}
         self._failed_loads: set[str] = set()
+        self._cut_in_place = geometry.can_be_cut_in_place(kv_cache_config)
+        self._bad_blocks: dict[str, set[int]] = {}  # of failed loads, as far as all of them are known
+        self._invalid_blocks: set[int] = set()
         self._load_began: dict[str, float] = {}
         self._load_seconds: list[float] = []  # of loads that ended since the last statistics
         self._finished: set[str] = set()
@@ -97,6 +100,8 @@ class WorkerSide:
     def _lose_loads(self) -> None:
         self._lost |= self._load_of_job.keys()
         self._failed |= self._finished
+        self._invalid_blocks.clear()
+        self._bad_blocks.clear()
         self._results = [_lost(result) if result[1] in self._untold_loads else result for result in self._results]
 
     def restore(self) -> None:
@@ -160,6 +165,11 @@ class WorkerSide:
         failed, self._failed = self._failed, set()
         return finished, failed
 
+    def take_invalid_blocks(self) -> set[int]:
+        """get_block_ids_with_load_errors: in the step in which their load is told to have ended."""
+        invalid, self._invalid_blocks = self._invalid_blocks, set()
+        return invalid
+
     def end_step(self) -> None:
         """clear_connector_metadata: the last hook of every step."""
         self.start_loads()
@@ -216,7 +226,7 @@ class WorkerSide:
         self._changed = True
         results = [_lost(result) if result[1] in self._lost else result for result in results]
         self._results += results
-        for _, job, _, status, _ in results:
+        for _, job, _, status, rows in results:
             request_id = self._load_of_job.pop(job, None)
             self._epoch_of_job.pop(job, None)
             self._lost.discard(job)
@@ -224,6 +234,7 @@ class WorkerSide:
                 continue
             self._untold_loads.add(job)
             if status != _OK:
+                self._note_bad_blocks(request_id, rows)
                 self._failed_loads.add(request_id)
             self._jobs_of_load[request_id] -= 1
             if self._jobs_of_load[request_id] == 0:
@@ -232,15 +243,28 @@ class WorkerSide:
                 self._report(request_id, request_id not in self._failed_loads)
                 self._failed_loads.discard(request_id)
 
+    def _note_bad_blocks(self, request_id: str, rows: list[tuple[int, int]]) -> None:
+        """Nothing is known of a load that failed as a whole, or has failed in another way before."""
+        known = request_id not in self._failed_loads or request_id in self._bad_blocks
+        if self._cut_in_place and rows and known:
+            self._bad_blocks.setdefault(request_id, set()).update(block for _, block in rows)
+        else:
+            self._bad_blocks.pop(request_id, None)
+
     def _report(self, request_id: str, good: bool) -> None:
+        """A load whose bad blocks are all known is told by them: the engine keeps what lies before."""
         self._finished.add(request_id)
-        if not good:
+        bad = self._bad_blocks.pop(request_id, None)
+        if bad:
+            self._invalid_blocks |= bad
+        elif not good:
             self._failed.add(request_id)
 
     def _end_without_copy(self, request_id: str, good: bool) -> None:
         """While copies of the same load run on this rank, they end first."""
         if request_id in self._jobs_of_load:
             self._failed_loads.add(request_id)
+            self._bad_blocks.pop(request_id, None)
         else:
             self._report(request_id, good)
 

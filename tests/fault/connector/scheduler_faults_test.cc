@@ -73,6 +73,60 @@ TEST_F(SchedulerFaults, ARequestWhoseLoadFailedMustBeAllocatedAnewBeforeItRuns) 
   rig_.expect_idle();
 }
 
+// An engine of one group cuts in place: the good prefix stays, the rest is computed and stored again.
+TEST_F(SchedulerFaults, ARequestMayGoOnBehindWhatItsFailedLoadHasBroughtWhole) {
+  rig_.store(1, "abcd", 16);
+  const StepMetadata sent = load(2, "abcd");
+  const StepJob& job = sent.jobs.at(0);
+  EXPECT_EQ(rig_.connector->resume_after_failed_load(RequestId{2}, 8).code(), StatusCode::kFailedPrecondition);
+  rig_.answer(SchedulerRig::result(sent, job, 0));
+  rig_.answer(
+      SchedulerRig::result(sent, job, 1, StatusCode::kDataCorruption, {{job.blocks[2].group, job.blocks[2].block}}));
+  expect_outcome(2, StatusCode::kDataCorruption);
+  for (const std::int64_t tokens : {-1, 17}) {
+    const Status status = rig_.connector->resume_after_failed_load(RequestId{2}, tokens);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(std::to_string(tokens)), std::string::npos) << status.message();
+  }
+  ASSERT_EQ(rig_.connector->resume_after_failed_load(RequestId{2}, 8), Status());
+  EXPECT_EQ(rig_.connector->resume_after_failed_load(RequestId{2}, 8).code(), StatusCode::kFailedPrecondition);
+  const StepMetadata step = rig_.step(2, 8, 16);
+  ASSERT_EQ(step.jobs.size(), 1U);
+  ASSERT_EQ(step.jobs[0].blocks.size(), 1U) << "the block that failed, and no other";
+  EXPECT_EQ(step.jobs[0].blocks[0].block, job.blocks[2].block);
+  rig_.answer_all(step);
+  EXPECT_EQ(hit_of(3, "abcd"), 16);
+  rig_.finish(2, 16);
+  rig_.expect_idle();
+}
+
+TEST_F(SchedulerFaults, ARequestThatHasLostItsBlocksCannotGoOnInPlace) {
+  enum class Loss { kReset, kPreempted, kAskedFor, kAllocatedAnew, kFinished };
+  for (const Loss loss : {Loss::kReset, Loss::kPreempted, Loss::kAskedFor, Loss::kAllocatedAnew, Loss::kFinished}) {
+    rig_.store(1, "abcd", 16);
+    const StepMetadata sent = load(2, "abcd");
+    if (loss == Loss::kReset) {
+      EXPECT_FALSE(rig_.connector->reset());
+    }
+    rig_.answer_all(sent, StatusCode::kDeviceError);
+    EXPECT_EQ(rig_.connector->take_load_outcomes().size(), 1U);
+    const RequestId id{2};
+    if (loss == Loss::kPreempted) {
+      rig_.step({.scheduled = {}, .hand_offs = {}, .preempted = {&id, 1}});
+    } else if (loss == Loss::kAskedFor) {
+      EXPECT_EQ(rig_.match(2, 17), 0);
+    } else if (loss == Loss::kAllocatedAnew) {
+      EXPECT_EQ(rig_.allocate(2, 17, 0), Status());
+    } else if (loss == Loss::kFinished) {
+      rig_.finish(2, 0);
+    }
+    EXPECT_EQ(rig_.connector->resume_after_failed_load(id, 8).code(),
+              loss == Loss::kFinished ? StatusCode::kNotFound : StatusCode::kFailedPrecondition);
+    rig_.finish(2, 0);
+    rig_.expect_idle();
+  }
+}
+
 TEST_F(SchedulerFaults, ALoadThatNamesNoBlockOfItsJobFailsWhole) {
   rig_.store(1, "abcd", 16);
   const StepMetadata sent = load(2, "abcd");

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tests/support/engine_random.h"
+#include "tests/property/engine/faulty_run.h"
 #include "tests/support/fault_backend.h"
 
 namespace hostkv::bench::testing {
@@ -40,76 +40,18 @@ class LosesCopies final : public TransferBackend {
   std::int64_t one_in_;
 };
 
-struct Totals {
-  std::int64_t engines = 0;
-  std::int64_t host_hit_tokens = 0;
-  std::int64_t failed_loads = 0;
-};
-
-class FailingRun {
- public:
-  explicit FailingRun(std::uint64_t seed) : random_(seed) {
-    config_.geometry = random_engine_spec(random_);
-    config_.max_batched_tokens = pick(random_, 4, 100);
-    config_.max_running_requests = pick(random_, 1, 6);
-    config_.settle_copies = hostkv::testing::one_in(random_, 2);
-    config_.seed = seed;
-    requests_ = random_requests(random_, pick(random_, 2, 6), pick(random_, 2, 100), pick(random_, 1, 20));
-    config_.num_device_blocks = smallest_pool(config_, requests_) * pick(random_, 1, 3);
-    config_.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config_, pick(random_, 30, 200));
-    const std::int64_t one_in = pick(random_, 2, 12);
-    config_.decorate_backend = [seed, one_in](RankIndex rank, std::unique_ptr<TransferBackend> inner) {
-      return std::make_unique<LosesCopies>(std::move(inner), seed * 100 + rank.value(), one_in);
-    };
-    engine_ = try_engine(config_);
-  }
-
-  void run(Totals& totals) {
-    if (!engine_) return;
-    ++totals.engines;
-    for (int wave = 0; wave < 6 && !::testing::Test::HasFailure(); ++wave) {
-      for (const RequestSpec& request : requests_) EXPECT_TRUE(engine_->add_request(request));
-      for (std::int64_t i = pick(random_, 0, 5); i > 0; --i) step();
-      if (hostkv::testing::one_in(random_, 2)) engine_->evict_device_cache();
-      const Status status = engine_->run_until_idle(20'000);
-      EXPECT_TRUE(status.ok()) << status.to_string();
-      check_idle();
-      engine_->evict_device_cache();
-    }
-    for (const RequestReport& report : engine_->take_reports()) {
-      totals.host_hit_tokens += report.host_hit_tokens;
-      totals.failed_loads += report.failed_loads;
-    }
-  }
-
- private:
-  void step() {
-    const Status status = engine_->step();
-    EXPECT_TRUE(status.ok()) << status.to_string();
-    EXPECT_TRUE(engine_->check_conservation().ok()) << engine_->check_conservation().to_string();
-  }
-  void check_idle() {
-    const EngineStats stats = engine_->stats();
-    EXPECT_EQ(stats.bytes_wrong, 0) << (stats.first_wrong ? stats.first_wrong->what : "");
-    EXPECT_EQ(stats.pinned_device_blocks, 0);
-    EXPECT_EQ(stats.free_device_blocks, config_.num_device_blocks);
-    EXPECT_EQ(engine_->scheduler_metrics().pinned_slots, 0);
-    EXPECT_TRUE(engine_->check_conservation().ok()) << engine_->check_conservation().to_string();
-  }
-
-  Random random_;
-  EngineConfig config_;
-  std::vector<RequestSpec> requests_;
-  std::unique_ptr<EngineImpl> engine_;
-};
-
 TEST(EngineFailingCopiesProperty, NoWrongByteIsReadAndEveryRequestEndsWhenCopiesFail) {
   const std::uint64_t first_seed = first_test_seed();
   const std::uint64_t rounds = 4 * test_rounds(20);
   Totals totals;
   for (std::uint64_t seed = first_seed; seed < first_seed + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
-    FailingRun(seed).run(totals);
+    FaultyRun(seed, [seed](EngineConfig& config, Random& random) {
+      const std::int64_t one_in = pick(random, 2, 12);
+      config.decorate_backend = [seed, one_in](RankIndex rank, std::unique_ptr<TransferBackend> inner) {
+        return std::make_unique<LosesCopies>(std::move(inner), seed * 100 + rank.value(), one_in);
+      };
+    }).run(totals);
   }
   RecordProperty("engines", std::to_string(totals.engines));
   RecordProperty("host_hit_tokens", std::to_string(totals.host_hit_tokens));

@@ -32,6 +32,7 @@ TEST(Options, HaveTheDefaultsOfTheTable) {
   EXPECT_TRUE(options.validate().ok());
   EXPECT_EQ(options.cpu_bytes_to_use, *parse_size_bytes("8GiB"));
   EXPECT_EQ(options.cpu_bytes_to_use_per_rank, std::nullopt);
+  EXPECT_EQ(options.checksums, ChecksumMode::kSampled);
   EXPECT_EQ(options.copy_threads, 2);
   EXPECT_EQ(options.transfer_timeout_seconds, 30.0);
   EXPECT_EQ(options.max_loading_share, 0.5);
@@ -83,6 +84,10 @@ TEST(Options, TakeBothEndsOfEachRangeAndNothingBeyond) {
   expect_refused("{\"store_mode\": \"lasy\"}",
                  {"store_mode", "lasy", "allowed: eager, lazy", "did you mean \"lazy\"?"});
   expect_refused("{\"boundaries\": \"blocks\"}", {"boundaries", "blocks", "allowed: fine, coarse"});
+  for (const auto& [name, mode] : {std::pair("off", ChecksumMode::kOff), std::pair("all", ChecksumMode::kAll)}) {
+    EXPECT_EQ(taken("{\"checksums\": \"" + std::string(name) + "\"}").checksums, mode);
+  }
+  expect_refused("{\"checksums\": \"al\"}", {"checksums", "allowed: off, sampled, all", "did you mean \"all\"?"});
   expect_refused("{\"eviction_policy\": \"arc\"}", {"eviction_policy", "arc", "allowed: lru"});
 }
 
@@ -94,6 +99,7 @@ TEST(Options, RefuseValuesOfAnotherType) {
       {"lazy_offload", {"1", "\"true\"", "[true]"}},
       {"boundaries", {"1", "null", "true", "[\"fine\"]"}},
       {"eviction_policy", {"1", "null", "true"}},
+      {"checksums", {"1", "null", "true", "[\"all\"]"}},
       {"copy_threads", {"1.5", "\"2\"", "null", "true", "2.0"}},
       {"transfer_timeout_seconds", {"\"30\"", "null", "true"}},
       {"max_loading_share", {"\"0.5\"", "null", "true"}},
@@ -153,12 +159,13 @@ TEST(Options, PerRankBytesWin) {
 TEST(Options, ComeBackFromTheirJson) {
   const std::string json =
       R"({"cpu_bytes_to_use":"1.5GiB","cpu_bytes_to_use_per_rank":"500MB","copy_threads":7,)"
-      R"("transfer_timeout_seconds":0.25,"max_loading_share":0.75,"cache_namespace":"m\"\\\u00e9\n"})";
+      R"("transfer_timeout_seconds":0.25,"max_loading_share":0.75,"checksums":"all","cache_namespace":"m\"\\\u00e9\n"})";
   const ConnectorOptions options = taken(json);
   const ConnectorOptions again = taken(options.to_json());
   EXPECT_EQ(again.to_json(), options.to_json());
   EXPECT_EQ(again.cpu_bytes_to_use, 1610612736);
   EXPECT_EQ(again.cpu_bytes_to_use_per_rank, 500000000);
+  EXPECT_EQ(again.checksums, ChecksumMode::kAll);
   EXPECT_EQ(again.copy_threads, 7);
   EXPECT_EQ(again.transfer_timeout_seconds, 0.25);
   EXPECT_EQ(again.max_loading_share, 0.75);

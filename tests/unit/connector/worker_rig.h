@@ -20,10 +20,11 @@ inline constexpr std::chrono::seconds kLong{20};
 // A worker over a backend of the test's choice; the test writes the scheduler's messages.
 struct WorkerRig {
   WorkerRig(const Geometry& geometry, OwnedLayout owned, std::unique_ptr<TransferBackend> backend,
-            std::int64_t pool_bytes = 1 << 16, WorkerSpec spec = {})
+            std::int64_t pool_bytes = 1 << 16, WorkerSpec spec = {}, ChecksumMode checksums = ChecksumMode::kOff)
       : device(std::move(owned)) {
     ConnectorOptions options;
     options.cpu_bytes_to_use_per_rank = pool_bytes;
+    options.checksums = checksums;
     auto made = WorkerConnector::create(geometry, options, spec, std::move(backend));
     EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message());
     worker = std::move(*made);

@@ -36,11 +36,16 @@ class Job:
         return {(group, block) for group, block, _ in self.blocks}
 
 
+def later_half(job: Job) -> list[Target]:
+    return [(group, block) for group, block, _ in job.blocks[len(job.blocks) // 2 :]]
+
+
 class CoreProxy:
     """Passes every call on. Faults apply to jobs that end after the fault was set.
 
-    `fail_loads`: so many load jobs end as failed; the later half of their targets then holds garbage, as a torn copy
-    leaves them. `silent`: the same bytes, but the result says that all went well.
+    `fail_loads`: so many load jobs end as failed; the targets that `torn_of` chooses, the later half if nothing else is
+    said, then hold garbage, as a torn copy leaves them. `silent`: the same bytes, but the result says that all went
+    well.
     `hold_loads`, `hold_stores`: a result of that direction reaches the adapter only after so many polls.
     """
 
@@ -53,6 +58,7 @@ class CoreProxy:
         self.jobs: list[Job] = []
         self.fail_loads = 0
         self.silent = False
+        self.torn_of = later_half
         self.hold_loads = 0
         self.hold_stores = 0
         self.torn: list[tuple[Job, list[Target]]] = []
@@ -117,7 +123,7 @@ class CoreProxy:
         if job.direction != "load" or self.fail_loads <= 0:
             return result
         self.fail_loads -= 1
-        torn = [(group, block) for group, block, _ in job.blocks[len(job.blocks) // 2 :]]
+        torn = self.torn_of(job)
         self.torn.append((job, torn))
         for target in torn:
             self.write_garbage(target)

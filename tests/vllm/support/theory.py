@@ -10,6 +10,7 @@ N - 1: one token must be computed for the first output.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,41 @@ class Geometry:
         if not self.has_state:
             return limit
         return max((state for state in states if state <= limit), default=0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """`reach`: tokens before the next one that it reads; None: all. `is_state`: one state of all tokens so far."""
+
+    span: int
+    reach: int | None = None
+    is_state: bool = False
+
+    def needs(self, boundary: int) -> range:
+        """Blocks that must be whole to go on behind `boundary` tokens; of a state the one that ends there."""
+        if self.is_state:
+            return range((boundary - 1) // self.span, -(-boundary // self.span))
+        first = 0 if self.reach is None else max(0, boundary - self.reach)
+        return range(first // self.span, -(-boundary // self.span))
+
+    @staticmethod
+    def all_of(engine: Any) -> list[Group]:
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
+
+        num_sharing = engine.core.vllm_config.parallel_config.decode_context_parallel_size
+        groups = []
+        for group in engine.scheduler.kv_cache_config.kv_cache_groups:
+            spec = group.kv_cache_spec
+            sharing = num_sharing if isinstance(spec, FullAttentionSpec) else 1
+            reach = spec.sliding_window - 1 if isinstance(spec, SlidingWindowSpec) else None
+            groups.append(Group(spec.block_size * sharing, reach, isinstance(spec, MambaSpec)))
+        return groups
+
+
+def resume_boundary(groups: list[Group], boundaries: Iterable[int], failed: tuple[int, int]) -> int:
+    """The longest of `boundaries` at which no group needs the failed (group, block index); else 0."""
+    number, block = failed
+    return max((b for b in boundaries if block not in groups[number].needs(b)), default=0)
 
 
 def rows_held(rank: int, tokens: int, num_ranks: int, interleave: int) -> int:

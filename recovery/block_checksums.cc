@@ -1,0 +1,112 @@
+#include "recovery/block_checksums.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "offload/deadline.h"
+
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // the same sums, with the widest instructions that the machine has
+#else
+#include <xxhash.h>
+#endif
+
+namespace hostkv {
+namespace {
+
+constexpr std::uint64_t kNothing = 0;
+
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  const std::uint64_t sum = XXH3_64bits(bytes.data(), bytes.size());
+  return sum == kNothing ? 1 : sum;
+}
+
+}  // namespace
+
+BlockChecksums::BlockChecksums(ChecksumMode mode, std::size_t num_places, std::int64_t num_threads)
+    : mode_(mode),
+      sums_(mode == ChecksumMode::kOff ? 0 : num_places, kNothing),
+      stores_("hostkv-sum", num_threads),
+      loads_("hostkv-verify", num_threads) {}
+
+// Spread by multiplication: the first place of every slab would else be sampled always or never.
+bool BlockChecksums::covers(std::size_t place) const {
+  constexpr std::uint64_t kOddFraction = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio
+  constexpr unsigned kTopBits = 64 - 4;
+  static_assert(kSampledOneIn == std::size_t{1} << 4U);
+  return place < sums_.size() && (mode_ == ChecksumMode::kAll || (place * kOddFraction) >> kTopBits == 0);
+}
+
+bool BlockChecksums::covers_any(std::span<const Block> blocks) const {
+  return std::ranges::any_of(blocks, [&](const Block& block) { return covers(block.place); });
+}
+
+bool BlockChecksums::record(JobId job, std::vector<Block> blocks) {
+  if (!covers_any(blocks)) {
+    return false;
+  }
+  stores_.stream.enqueue([this, job, blocks = std::move(blocks)] { record_now(job, blocks); });
+  return true;
+}
+
+bool BlockChecksums::verify(JobId job, std::vector<Block> blocks) {
+  if (!covers_any(blocks)) {
+    return false;
+  }
+  loads_.stream.enqueue([this, job, blocks = std::move(blocks)] { verify_now(job, blocks); });
+  return true;
+}
+
+void BlockChecksums::record_now(JobId job, std::span<const Block> blocks) {
+  stores_.team.run(std::ssize(blocks), [&](std::int64_t i) {
+    const Block& block = blocks[static_cast<std::size_t>(i)];
+    if (covers(block.place)) {
+      sums_[block.place] = checksum(block.bytes);
+    }
+  });
+  add_result(Result{job, {}});
+}
+
+void BlockChecksums::verify_now(JobId job, std::span<const Block> blocks) {
+  std::vector<std::uint8_t> changed(blocks.size(), 0);
+  loads_.team.run(std::ssize(blocks), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    const Block& block = blocks[at];
+    if (covers(block.place) && sums_[block.place] != kNothing) {
+      changed[at] = checksum(block.bytes) != sums_[block.place] ? 1 : 0;
+    }
+  });
+  Result result{job, {}};
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    if (changed[i] != 0) {
+      result.changed.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+  add_result(std::move(result));
+}
+
+void BlockChecksums::add_result(Result result) {
+  const std::lock_guard lock(mutex_);
+  results_.push_back(std::move(result));
+}
+
+void BlockChecksums::take(std::vector<Result>& results) {
+  const std::lock_guard lock(mutex_);
+  results.insert(results.end(), std::make_move_iterator(results_.begin()), std::make_move_iterator(results_.end()));
+  results_.clear();
+}
+
+bool BlockChecksums::drain(std::chrono::nanoseconds timeout) {
+  const auto deadline = deadline_after(timeout);
+  for (Lane* lane : {&stores_, &loads_}) {
+    const auto left =
+        std::max(deadline - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration::zero());
+    if (!lane->stream.record_event().wait_for(left)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace hostkv
