@@ -13,6 +13,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
+from hostkv.vllm.geometry import can_be_cut_in_place
+
 SAMPLED = 7
 
 
@@ -38,6 +40,7 @@ class Engine:
             log_stats=False,
         )
         self.ranks = Ranks(num_ranks)
+        self.ranks.cuts_in_place = can_be_cut_in_place(kv)
         self.aggregator = KVOutputAggregator(num_ranks)
         self.hits: dict[str, tuple[int, int]] = {}
         self.outputs: dict[str, Any] = {}  # request -> its last EngineCoreOutput

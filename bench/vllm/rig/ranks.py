@@ -35,6 +35,7 @@ def all_rows(job: Job, rank: int) -> list[tuple[int, int]]:
 class Ranks:
     """hold: which jobs a rank still works on; fail: which of those that end have failed; failed_rows: the (group, block)
     that a failed one is short of. All may change at any time. begin and end are there for those who copy.
+    cuts_in_place: as HostKV's workers do for a model of one attention group, failed loads are told by block ids.
     """
 
     def __init__(self, num_ranks: int = 1) -> None:
@@ -42,9 +43,11 @@ class Ranks:
         self.hold: Callable[[Job, int], bool] = never
         self.fail: Callable[[Job, int], bool] = never
         self.failed_rows: Callable[[Job, int], list[tuple[int, int]]] = all_rows
+        self.cuts_in_place = False
         self.seen: list[Job] = []
         self._open: list[Job] = []
-        self._failed: set[tuple[int, str | None]] = set()  # (rank, load that is not at its end)
+        # (rank, load that is not at its end) -> its bad blocks, None: not all of them are known
+        self._failed: dict[tuple[int, str | None], set[int] | None] = {}
 
     def begin(self, job: Job) -> None:
         """Every rank has begun with it: behind the forward pass of its step."""
@@ -76,6 +79,11 @@ class Ranks:
         self._open = [job for job in self._open if job.waiting]
         return outputs
 
+    def _note_failed(self, rank: int, request: str | None, rows: list[tuple[int, int]]) -> None:
+        before = self._failed.get((rank, request), set())
+        known = self.cuts_in_place and bool(rows) and before is not None
+        self._failed[rank, request] = (before or set()) | {block for _, block in rows} if known else None
+
     def _answer(self, rank: int, ended: dict[str, bool]) -> KVConnectorOutput | None:
         from hostkv.vllm.messages import RankReport
 
@@ -94,15 +102,17 @@ class Ranks:
             if job.request is not None:
                 ended_loads.add(job.request)
                 if bad:
-                    self._failed.add((rank, job.request))
+                    self._note_failed(rank, job.request, rows)
         # A load may be two jobs: a rank reports it with the last of them.
         ended_loads -= {job.request for job in self._open if rank in job.waiting}
         finished |= ended_loads
-        failed |= {request for request in ended_loads if (rank, request) in self._failed}
-        self._failed -= {(rank, request) for request in ended_loads}
+        bad_blocks = {request: self._failed.pop((rank, request)) for request in ended_loads
+                      if (rank, request) in self._failed}  # fmt: skip
+        failed |= {request for request, blocks in bad_blocks.items() if not blocks}
         if not finished and not results:
             return None
         output = KVConnectorOutput(finished_recving=finished or None)
         output.failed_recving = failed
+        output.invalid_block_ids = {block for blocks in bad_blocks.values() for block in blocks or ()}
         output.kv_connector_worker_meta = RankReport(results) if results else None
         return output

@@ -56,7 +56,7 @@ class WorkerSide:
         self._broken_told = False
         self._jobs_of_load: dict[str, int] = {}
         self._failed_loads: set[str] = set()
-        self._cut_in_place = geometry.can_be_cut_in_place(kv_cache_config)
+        self._cut_in_place = False
         self._bad_blocks: dict[str, set[int]] = {}  # of failed loads, as far as all of them are known
         self._invalid_blocks: set[int] = set()
         self._load_began: dict[str, float] = {}
@@ -74,6 +74,7 @@ class WorkerSide:
             return
         interleave = compat.settled_interleave_tokens(self._vllm_config.parallel_config)
         resolved = geometry.resolve(self._kv_cache_config, self._vllm_config, interleave)
+        self._cut_in_place = geometry.can_be_cut_in_place(self._kv_cache_config)
         described = layout.describe(self._kv_cache_config, resolved, kv_caches)
         start_report.check_device(described.device, torch.version.hip)
         if self.core is None:

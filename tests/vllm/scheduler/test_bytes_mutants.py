@@ -39,22 +39,22 @@ def _other_owner(before: Any, group: Any, layout: Any, begin: int, end: int) -> 
     return replace(right, owners=(right.owners + 1) % layout.dcp)
 
 
-def _block_off(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
+def _block_off(before: Any, ranks: ByteRanks, job: Any, rank: int, short: Any) -> None:
     slots = [slot for _, _, slot in job.blocks]
     moved = [(group, block, slots[index - 1]) for index, (group, block, _) in enumerate(job.blocks)]
-    before(ranks, replace(job, blocks=moved), rank)
+    before(ranks, replace(job, blocks=moved), rank, short)
 
 
-def _bytes_of_next_rank(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
+def _bytes_of_next_rank(before: Any, ranks: ByteRanks, job: Any, rank: int, short: Any) -> None:
     for group, block, slot in job.blocks:
         if job.direction == "load":
             width = ranks._widths[group]
             ranks._words[rank, block, :width] = ranks._slot(group, slot)[(rank + 1) % ranks.num_ranks]
 
 
-def _one_rank_forgotten(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
+def _one_rank_forgotten(before: Any, ranks: ByteRanks, job: Any, rank: int, short: Any) -> None:
     if rank != ranks.num_ranks - 1 or job.direction != "load":
-        before(ranks, job, rank)
+        before(ranks, job, rank, short)
 
 
 def _failure_untold(before: Any, ranks: ByteRanks, job: Any, rank: int, failed: bool) -> None:
@@ -70,8 +70,8 @@ def _reads_late(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
         before(ranks, *late.pop(0))
 
 
-def _state_of_another_boundary(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
-    before(ranks, job, rank)
+def _state_of_another_boundary(before: Any, ranks: ByteRanks, job: Any, rank: int, short: Any) -> None:
+    before(ranks, job, rank, short)
     for group, block, slot in job.blocks:
         others = [other for other in ranks._slots if other[0] == group and other[1] != slot]
         if job.direction == "load" and ranks.kinds[group] == "state" and others:
@@ -101,6 +101,11 @@ def _kept_as_spoilt(before: Any, ranks: ByteRanks, job: Any, rank: int) -> None:
     ranks._slot(group, slot)[rank, -1:] = SPOILT
 
 
+def _first_row_unnamed(before: Any, ranks: ByteRanks, rank: int, request: Any, rows: list[Any]) -> None:
+    """Of the blocks that a load has failed to bring, the engine hears of all but one."""
+    before(ranks, rank, request, rows[1:] or rows)
+
+
 def on_ranks(name: str, change: Callable[..., Any]) -> Planter:
     return around(name, ByteRanks, change)
 
@@ -117,6 +122,7 @@ FAULTS: dict[str, tuple[str, str, Planter, str]] = {
     ),
     "one rank forgets its load": ("full and whole window", "sync-v2", on_ranks("_fill", _one_rank_forgotten), "rank"),
     "a rank calls a failed load good": ("full and window", "sync-v1", on_ranks("end", _failure_untold), "rank"),
+    "a failed block is not named": ("full", "sync-v1", on_ranks("_note_failed", _first_row_unnamed), r"\(full\)"),
     "a store reads after its answer": ("full and window", "ahead-v1", on_ranks("_store", _reads_late), "rank"),
     "a store reads before the forward pass": ("full", "sync-v1", around("execute", Steps, _too_early), r"\(full\)"),
     "a store loses the last row of a block": ("five groups", "sync-v1", on_ranks("_store", _kept_as_spoilt), "rank"),

@@ -24,6 +24,8 @@ class ByteRanks(Ranks):
         self.kinds = [group.kind for group in worker.groups]
         self._numbers = numbers
         self._slots: dict[tuple[int, int], np.ndarray] = {}  # (group, slot) -> words[rank, word]
+        self._short: dict[tuple[int, int, int], list[tuple[int, int]]] = {}  # (epoch, job, rank) -> what has failed
+        self.failed_rows = lambda job, rank: self._short.pop((job.epoch, job.id, rank), [])
         self._read_late: set[tuple[int, int, int]] = set()  # (epoch, job, rank)
         self.hold_chance = self.fail_chance = 0.0
         self.hold = lambda job, rank: self._numbers.random() < self.hold_chance
@@ -57,17 +59,26 @@ class ByteRanks(Ranks):
                     self._slot(group, slot)[rank] = SPOILT
             elif late:
                 self._store(job, rank)
-        elif not failed:
-            self.loads += job.direction == "load"
-            self.device_copies += job.direction == "device_copy"
-            self._fill(job, rank)
+        else:
+            self.loads += job.direction == "load" and not failed
+            self.device_copies += job.direction == "device_copy" and not failed
+            self._fill(job, rank, self._short_rows(job, rank) if failed else [])
 
     def _store(self, job: Job, rank: int) -> None:
         for group, block, slot in job.blocks:
             self._slot(group, slot)[rank] = self._words[rank, block, : self._widths[group]]
 
-    def _fill(self, job: Job, rank: int) -> None:
+    def _short_rows(self, job: Job, rank: int) -> list[tuple[int, int]]:
+        """All of a failed load, or some; the others have arrived."""
+        rows = [(group, block) for group, block, _ in job.blocks]
+        count = self._numbers.choice([len(rows), self._numbers.randint(1, len(rows))])
+        self._short[job.epoch, job.id, rank] = self._numbers.sample(rows, count)
+        return self._short[job.epoch, job.id, rank]
+
+    def _fill(self, job: Job, rank: int, short: list[tuple[int, int]]) -> None:
         for group, block, place in job.blocks:
+            if (group, block) in short:
+                continue
             width = self._widths[group]
             from_host = job.direction == "load"
             source = self._slot(group, place)[rank] if from_host else self._words[rank, place, :width]

@@ -115,5 +115,6 @@ def build(shape: Shape, mode: Mode, pools: Pools, numbers: random.Random, memory
     setup = Setup(layout, engine.hash_block, alignment, mode.v2, shape.num_drafts)
     worker = ByteWorker(kv, setup, numbers)
     ranks = ByteRanks(worker, numbers)
+    ranks.cuts_in_place = engine.ranks.cuts_in_place
     engine.ranks = ranks
     return Rig(engine, worker, ranks, mode)
