@@ -50,30 +50,30 @@ enum class LoadFailurePolicy : std::uint8_t { kRecompute = 0, kFail = 1 };
 
 // One load of one block that failed on one rank.
 struct FailedLoad {
-  RequestId request;  // whose load it was
-  GroupIndex group;
-  BlockId block;
-  RankIndex rank;
+  RequestId request{};  // whose load it was
+  GroupIndex group{};
+  BlockId block{};
+  RankIndex rank{};
   friend auto operator<=>(const FailedLoad&, const FailedLoad&) = default;
 };
 
 // What a request holds of one group.
 struct HeldBlocks {
-  std::span<const BlockId> table;  // [n], by block index; null: not held
+  std::span<const BlockId> table{};  // [n], by block index; null: not held
   // Recurrent groups: tokens folded into the state of each entry, 0: no state; of an entry that a step in flight
   // writes, those it will have. [n], in any order: the column of a state that was exported on the way does not tell its
   // tokens. Where several entries have as many tokens, the one counts that has its place by position ((tokens - 1) /
   // span), else the first. Empty for all other kinds.
-  std::span<const std::int64_t> state_tokens;
+  std::span<const std::int64_t> state_tokens{};
 };
 
 struct HeldRequest {
-  RequestId id;
+  RequestId id{};
   // Tokens that count as computed: found in a cache, loaded, or computed before the load. Without what steps computed
   // on the failed load: their outputs are void.
   std::int64_t settled_tokens = 0;
   LoadMode mode = LoadMode::kAsynchronous;
-  std::span<const HeldBlocks> groups;  // [num_groups]
+  std::span<const HeldBlocks> groups{};  // [num_groups]
 };
 
 // kRewind: goes on in place behind resume_tokens; blocks behind it stay the request's and are written again.
@@ -88,7 +88,7 @@ struct HeldRequest {
 enum class RecoveryAction : std::uint8_t { kRewind = 0, kPreempt = 1, kKeep = 2, kEnd = 3 };
 
 struct RequestRecovery {
-  RequestId id;
+  RequestId id{};
   RecoveryAction action = RecoveryAction::kRewind;
   // The largest safe boundary, whatever the action: what the request's own table supports. After kPreempt the lookup
   // may find more. kKeep: settled_tokens. A synchronous request that is rewound counts on what an earlier one computes
@@ -96,23 +96,23 @@ struct RequestRecovery {
   std::int64_t resume_tokens = 0;
   // [num_groups]: the blocks, by table index, that are needed at resume_tokens: what a rewound request keeps.
   // Empty ranges for groups that need nothing or take no part, and where the action keeps nothing (kPreempt, kEnd).
-  std::vector<BlockIndexRange> kept;
+  std::vector<BlockIndexRange> kept{};
 };
 
 struct EvictedBlock {
-  GroupIndex group;
-  BlockId block;
+  GroupIndex group{};
+  BlockId block{};
   friend auto operator<=>(const EvictedBlock&, const EvictedBlock&) = default;
 };
 
 struct RecoveryPlan {
-  std::vector<RequestRecovery> requests;  // those that are touched, in the order of the call
+  std::vector<RequestRecovery> requests{};  // those that are touched, in the order of the call
   // What must leave the prefix cache, ascending, each once: of synchronous loads the blocks that failed and all that
   // hold tokens computed on them, also where the request goes on in place: nobody else may find them until they are
   // computed again. Never the targets of asynchronous loads (they were never in it), never null, never what a group
   // that takes no part holds, never a good block. A failed block whose load belongs to no request of the list counts as
   // synchronous where a request holds it.
-  std::vector<EvictedBlock> evicted;
+  std::vector<EvictedBlock> evicted{};
 };
 
 class Collective;

@@ -233,7 +233,7 @@ TEST_P(PublishedVectors, AllAgree) {
   RecordProperty("cases", static_cast<int>(report->cases));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots", "hit"),
+INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots", "hit", "recover"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
