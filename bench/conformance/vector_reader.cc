@@ -270,8 +270,8 @@ void read_failed(ObjectReader& reader, VectorCase& out, Status& status) {
     item.allow({"rank", "group", "block_id"});
     FailedLoad load;
     load.rank = RankIndex{static_cast<std::uint32_t>(item.integer("rank", 0, kMaxRank))};
-    load.group = GroupIndex{
-        static_cast<std::uint32_t>(item.integer("group", 0, std::int64_t(out.spec.groups.size()) - 1))};
+    load.group =
+        GroupIndex{static_cast<std::uint32_t>(item.integer("group", 0, std::int64_t(out.spec.groups.size()) - 1))};
     load.block = BlockId{static_cast<std::uint32_t>(item.integer("block_id", 0, kMaxBlockId))};
     out.failed.push_back(load);
   }

@@ -15,8 +15,8 @@ struct HeldTables {
   RequestId id{};
   std::int64_t settled_tokens = 0;
   LoadMode mode = LoadMode::kAsynchronous;
-  std::vector<std::vector<BlockId>> tables;                // [groups]
-  std::vector<std::vector<std::int64_t>> state_tokens;     // [groups], empty but for recurrent groups
+  std::vector<std::vector<BlockId>> tables;             // [groups]
+  std::vector<std::vector<std::int64_t>> state_tokens;  // [groups], empty but for recurrent groups
 
   HeldTables() = default;
   HeldTables(std::uint64_t number, std::int64_t settled, const std::vector<std::vector<std::uint32_t>>& blocks,
@@ -42,8 +42,7 @@ class HeldViews {
       for (std::size_t g = 0; g < held.tables.size(); ++g) {
         groups_[i].push_back({held.tables[g], held.state_tokens[g]});
       }
-      views_.push_back(
-          {.id = held.id, .settled_tokens = held.settled_tokens, .mode = held.mode, .groups = groups_[i]});
+      views_.push_back({.id = held.id, .settled_tokens = held.settled_tokens, .mode = held.mode, .groups = groups_[i]});
     }
   }
   [[nodiscard]] const std::vector<HeldRequest>& all() const { return views_; }

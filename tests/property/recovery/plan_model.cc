@@ -44,8 +44,8 @@ class PlanModel {
       }
       plan.requests.push_back(recover(r));
       each_block(r, [&](const Block& block, std::size_t) {
-        const bool leaves = failed_.contains(block) ? is_synchronous(r) || findable_.contains(block)
-                                                    : void_from_.contains(block);
+        const bool leaves =
+            failed_.contains(block) ? is_synchronous(r) || findable_.contains(block) : void_from_.contains(block);
         if (leaves) {
           evicted.insert({block.first, block.second});
         }
@@ -133,7 +133,8 @@ class PlanModel {
       const std::int64_t last = last_token(r, block, index);
       const std::int64_t begin =
           is_state ? last : static_cast<std::int64_t>(index) * span_of(geometry_, group(block.first.value()));
-      for (std::int64_t token = std::max<std::int64_t>(0, begin); token <= last && token < requests_[r].settled_tokens; ++token) {
+      for (std::int64_t token = std::max<std::int64_t>(0, begin); token <= last && token < requests_[r].settled_tokens;
+           ++token) {
         found = found || (!failed_.contains(block) && !can_read(block, token));
       }
     });
@@ -168,9 +169,8 @@ class PlanModel {
     const HeldTables& held = requests_[r];
     const std::int64_t span = span_of(geometry_, group(0));
     const auto shared = [&](std::size_t index) {
-      const auto owner = std::ranges::find_if(owned_, [&](const auto& owned) {
-        return held.tables[0][index] == owned.block;
-      });
+      const auto owner =
+          std::ranges::find_if(owned_, [&](const auto& owned) { return held.tables[0][index] == owned.block; });
       const std::int64_t begin = static_cast<std::int64_t>(index) * span;
       return owner != owned_.end() && owner->index == index && begin < held.settled_tokens &&
              std::min(begin + span, held.settled_tokens) <= owner->settled_tokens;

@@ -76,8 +76,8 @@ World random_world(Random& random, const Geometry& geometry) {
     world.requests.push_back(std::move(held));
   }
   for (const HeldTables& held : world.requests) {
-    for (FailedLoad load : one_in(random, 2) ? random_failures(random, geometry, held, world.num_ranks)
-                                             : std::vector<FailedLoad>()) {
+    for (FailedLoad load :
+         one_in(random, 2) ? random_failures(random, geometry, held, world.num_ranks) : std::vector<FailedLoad>()) {
       load.request = one_in(random, 8) ? RequestId{kUnknownRequest} : load.request;
       load.request = one_in(random, 16) ? world.requests.front().id : load.request;
       load.group = one_in(random, 60) ? GroupIndex{geometry.num_groups()} : load.group;

@@ -16,7 +16,8 @@ std::vector<bool> kept_blocks(Random& random, const KvCacheGroup& group, std::in
                               std::int64_t computed) {
   std::vector<bool> kept(static_cast<std::size_t>((computed + span - 1) / span), true);
   if (group.kind == GroupKind::kSlidingWindow || group.kind == GroupKind::kChunkedLocal) {
-    const std::int64_t pruned_at = one_in(random, 2) ? pick(random, 0, settled / 2) : settled - pick(random, 0, settled / 2);
+    const std::int64_t pruned_at =
+        one_in(random, 2) ? pick(random, 0, settled / 2) : settled - pick(random, 0, settled / 2);
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const std::int64_t end = std::min((static_cast<std::int64_t>(i) + 1) * span, pruned_at);
       kept[i] = end <= static_cast<std::int64_t>(i) * span || is_read(group, end - 1, pruned_at);
@@ -71,8 +72,8 @@ BlockId BlockNumbers::next(std::size_t group) {
   last_.resize(std::max(last_.size(), group + 1), 0);
   std::uint32_t& last = last_[group];
   const auto step = static_cast<std::uint32_t>(wild_ ? pick(*random_, 1, 40'000'000) : 1);
-  last = last > std::numeric_limits<std::uint32_t>::max() - step ? std::numeric_limits<std::uint32_t>::max()
-                                                                  : last + step;
+  last =
+      last > std::numeric_limits<std::uint32_t>::max() - step ? std::numeric_limits<std::uint32_t>::max() : last + step;
   return BlockId{last};
 }
 

@@ -1,7 +1,8 @@
 #ifndef HOSTKV_TESTS_PROPERTY_RECOVERY_RANDOM_TABLES_H_
 #define HOSTKV_TESTS_PROPERTY_RECOVERY_RANDOM_TABLES_H_
 
-// Random geometries, and tables such as an engine leaves behind: windows that have moved on, states kept here and there.
+// Random geometries, and tables such as an engine leaves behind: windows that have moved on, states kept here and
+// there.
 
 #include <cstdint>
 #include <optional>

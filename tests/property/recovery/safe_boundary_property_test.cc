@@ -47,8 +47,9 @@ class Case {
   Case(Random& random, Geometry made) : geometry(std::move(made)), num_ranks(pick(random, 1, 8)) {
     BlockNumbers numbers(random, one_in(random, 10));
     const std::int64_t step = geometry.hit_alignment_tokens();
-    const std::int64_t settled = one_in(random, 20) ? pick(random, 0, 4 * step)
-                                                    : pick(random, 4 * step, std::max(4 * step, std::min<std::int64_t>(240, 14 * step)));
+    const std::int64_t settled =
+        one_in(random, 20) ? pick(random, 0, 4 * step)
+                           : pick(random, 4 * step, std::max(4 * step, std::min<std::int64_t>(240, 14 * step)));
     held.push_back(random_tables(random, geometry, 1, settled, settled + pick(random, 0, 20), numbers));
     // Most cases get failures until one of them matters.
     for (int tries = one_in(random, 8) ? 1 : 6; tries > 0 && answer() == top(); --tries) {
@@ -172,10 +173,12 @@ TEST(SafeBoundary, AgreesWithBruteForceOverAllCandidatesAndOverRanks) {
     }
   }
   ::testing::Test::RecordProperty("between", between);
-  std::printf("seed %llu: %d cases, %d strictly between nothing and the top, %d nothing, %d with fine hits; other rules differ: "
-              "least of the ranks %d, dropping again %d, floor of the first failure %d, one namespace %d\n",
-              static_cast<unsigned long long>(seed), rounds, between, nothing, fine, wrong.least_of_ranks,
-              wrong.draft_dropped_again, wrong.floor_of_first_failure, wrong.one_namespace);
+  std::printf(
+      "seed %llu: %d cases, %d strictly between nothing and the top, %d nothing, %d with fine hits; other rules "
+      "differ: "
+      "least of the ranks %d, dropping again %d, floor of the first failure %d, one namespace %d\n",
+      static_cast<unsigned long long>(seed), rounds, between, nothing, fine, wrong.least_of_ranks,
+      wrong.draft_dropped_again, wrong.floor_of_first_failure, wrong.one_namespace);
   EXPECT_GT(between, rounds / 2);
   EXPECT_GT(fine, rounds / 100);
   EXPECT_GT(wrong.least_of_ranks, rounds / 500);

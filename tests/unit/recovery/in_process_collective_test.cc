@@ -65,7 +65,8 @@ TEST(InProcessCollective, KeepsTheRoundsApartInTheOrderOfTheCalls) {
   on_all(kRanks, [&](std::size_t rank) {
     for (int round = 0; round < kRounds; ++round) {
       const auto least = static_cast<std::uint8_t>(round % 200);
-      Bytes bytes(1 + static_cast<std::size_t>(round % 7), static_cast<std::uint8_t>(least + (round + rank) % kRanks));
+      const auto add = (static_cast<std::size_t>(round) + rank) % kRanks;
+      Bytes bytes(1 + static_cast<std::size_t>(round % 7), static_cast<std::uint8_t>(least + add));
       const bool good = ranks[rank]->all_reduce_min(bytes).ok();
       wrong[rank] += good && std::ranges::all_of(bytes, [&](auto byte) { return byte == least; }) ? 0 : 1;
     }
