@@ -31,6 +31,7 @@ class BadBlocks {
   void clear();
   // REQUIRES of all calls: group < num_groups.
   void add_failed(GroupIndex group, BlockId block) { marks_.add(group, block); }
+  MarkWriter failed_writer() { return MarkWriter(marks_); }
   // What has failed stays failed; of several numbers of tokens the least counts.
   void add_void(std::span<const VoidBlock> blocks);
 
@@ -45,6 +46,7 @@ class BadBlocks {
   [[nodiscard]] bool has_failed(GroupIndex group, BlockId block) const {
     return marks_.contains(group, block) && find_void(group, block) == nullptr;
   }
+  [[nodiscard]] bool has_void() const { return !voids_.empty(); }
   // Failed and void blocks alike.
   [[nodiscard]] const BlockMarks& marks() const { return marks_; }
 

@@ -1,32 +1,36 @@
 #include "recovery/block_marks.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace hostkv {
 namespace {
 
-constexpr std::uint32_t kMaxBits = std::uint32_t{1} << 26U;
 constexpr std::size_t kPageWords = 64;
-constexpr std::size_t kPageBits = kPageWords * 64;
+constexpr std::size_t kMaxWords = (std::size_t{1} << 26U) / 64;
 // Looked at together before one of them is looked at alone.
 constexpr std::size_t kAtOnce = 8;
 
 }  // namespace
 
-void BlockMarks::add(GroupIndex group, BlockId block) {
-  if (block == kNullBlock) {
+void BlockMarks::add_bits(GroupIndex group, std::uint32_t word, std::uint64_t bits) {
+  if (word == 0) {
+    bits &= ~std::uint64_t{1};  // the null block
+  }
+  if (bits == 0) {
     return;
   }
   Group& set = groups_[group.value()];
-  const std::uint32_t number = block.value();
   set.any = true;
-  if (number >= kMaxBits) {
-    set.large.insert(number);
+  if (word >= kMaxWords) {
+    for (; bits != 0; bits &= bits - 1) {
+      set.large.insert(word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits)));
+    }
     return;
   }
-  const std::size_t page = number / kPageBits;
+  const std::size_t page = word / kPageWords;
   if (page >= set.page_used.size()) {
-    const std::size_t pages = std::min(std::max(page + 1, 2 * set.page_used.size()), std::size_t{kMaxBits / kPageBits});
+    const std::size_t pages = std::min(std::max(page + 1, 2 * set.page_used.size()), kMaxWords / kPageWords);
     set.page_used.resize(pages);
     set.words.resize(pages * kPageWords);
   }
@@ -34,7 +38,7 @@ void BlockMarks::add(GroupIndex group, BlockId block) {
     set.page_used[page] = 1;
     set.used_pages.push_back(static_cast<std::uint32_t>(page));
   }
-  set.words[number / 64] |= std::uint64_t{1} << (number % 64);
+  set.words[word] |= bits;
 }
 
 void BlockMarks::clear() {
@@ -57,6 +61,9 @@ std::size_t BlockMarks::next(const Group& group, std::span<const BlockId> table,
   }
   const auto hit = [&](BlockId block) { return (kNullCounts && block == kNullBlock) || group.contains(block.value()); };
   std::size_t i = begin;
+  if (i < end && hit(table[i])) {
+    return i;  // hits that lie side by side
+  }
   for (; i + kAtOnce <= end; i += kAtOnce) {
     bool some = false;
     for (std::size_t k = 0; k < kAtOnce; ++k) {

@@ -20,7 +20,7 @@ class BlockMarks {
   explicit BlockMarks(std::uint32_t num_groups) : groups_(num_groups) {}
 
   // REQUIRES of every call: group < num_groups.
-  void add(GroupIndex group, BlockId block);
+  void add(GroupIndex group, BlockId block) { add_bits(group, block.value() / 64, bit_of(block)); }
   void clear();
 
   [[nodiscard]] bool contains(GroupIndex group, BlockId block) const {
@@ -34,11 +34,17 @@ class BlockMarks {
   [[nodiscard]] std::size_t next_missing(GroupIndex group, std::span<const BlockId> table, std::size_t begin) const;
 
  private:
+  friend class MarkWriter;
+
+  static std::uint64_t bit_of(BlockId block) { return std::uint64_t{1} << (block.value() % 64); }
+  // Numbers 64 * word + i for each bit i.
+  void add_bits(GroupIndex group, std::uint32_t word, std::uint64_t bits);
+
   struct Group {
     std::vector<std::uint64_t> words;     // whole pages
     std::vector<std::uint8_t> page_used;  // [pages]
     std::vector<std::uint32_t> used_pages;
-    std::unordered_set<std::uint32_t> large;  // numbers from kMaxBits on
+    std::unordered_set<std::uint32_t> large;  // numbers from 2^26 on
     bool any = false;
 
     [[nodiscard]] bool contains(std::uint32_t number) const {
@@ -53,6 +59,35 @@ class BlockMarks {
   static std::size_t next(const Group& group, std::span<const BlockId> table, std::size_t begin);
 
   std::vector<Group> groups_;
+};
+
+// Adds many blocks: those of one word of 64 numbers are gathered before they are written, so that a list in the order
+// of a table does not wait for each write. What was added is in the set after flush().
+class MarkWriter {
+ public:
+  explicit MarkWriter(BlockMarks& marks) : marks_(&marks) {}
+
+  void add(GroupIndex group, BlockId block) {
+    const std::uint32_t word = block.value() / 64;
+    if (group != group_ || word != word_) {
+      flush();
+      group_ = group;
+      word_ = word;
+    }
+    bits_ |= BlockMarks::bit_of(block);
+  }
+  void flush() {
+    if (bits_ != 0) {
+      marks_->add_bits(group_, word_, bits_);
+      bits_ = 0;
+    }
+  }
+
+ private:
+  BlockMarks* marks_;
+  GroupIndex group_{};
+  std::uint32_t word_ = 0;
+  std::uint64_t bits_ = 0;
 };
 
 }  // namespace hostkv

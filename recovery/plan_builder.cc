@@ -61,6 +61,8 @@ std::optional<std::size_t> PlanBuilder::find_request(RequestId id) const {
 void PlanBuilder::add(std::span<const FailedLoad> failed) {
   std::optional<std::size_t> request;
   std::optional<RequestId> id;  // whose index `request` is
+  MarkWriter bad = bad_.failed_writer();
+  MarkWriter findable(findable_);
   for (const FailedLoad& load : failed) {
     if (id != load.request) {
       id = load.request;
@@ -71,12 +73,14 @@ void PlanBuilder::add(std::span<const FailedLoad> failed) {
         shape_differs_[*request] = 1;
       }
     } else if (takes_part(load.group)) {
-      bad_.add_failed(load.group, load.block);
+      bad.add(load.group, load.block);
       if (!request || is_synchronous(*request)) {
-        findable_.add(load.group, load.block);
+        findable.add(load.group, load.block);
       }
     }
   }
+  bad.flush();
+  findable.flush();
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (shape_differs_[i] != 0 && is_synchronous(i)) {
       add_all_blocks(i);  // any block of its load may be the one, and others may have found it

@@ -57,7 +57,7 @@ void PlanBuilder::append_computed_behind(std::size_t request, std::vector<VoidBl
 bool PlanBuilder::holds_void_of_others(std::size_t request) const {
   const HeldRequest& held = requests_[request];
   const std::int64_t settled = held.settled_tokens;
-  for (std::uint32_t i = 0; i < geometry_->num_groups(); ++i) {
+  for (std::uint32_t i = 0; i < geometry_->num_groups() && bad_.has_void(); ++i) {
     const GroupIndex g{i};
     if (!takes_part(g)) {
       continue;
@@ -82,7 +82,8 @@ void PlanBuilder::append_evicted(std::size_t request, std::vector<EvictedBlock>&
   const HeldRequest& held = requests_[request];
   for (std::uint32_t i = 0; i < geometry_->num_groups(); ++i) {
     const GroupIndex g{i};
-    if (!takes_part(g)) {
+    const bool some_leave = is_synchronous(request) || findable_.any(g) || bad_.has_void();
+    if (!takes_part(g) || !some_leave) {
       continue;
     }
     const auto table = held.groups[i].table;

@@ -94,14 +94,16 @@ std::size_t num_candidates(const Geometry& geometry, const HeldRequest& request)
 
 bool add_failures(const Geometry& geometry, const HeldRequest& request, std::span<const FailedLoad> failed,
                   BadBlocks& bad) {
+  MarkWriter writer = bad.failed_writer();
   for (std::size_t begin = 0; begin < failed.size(); begin += kBetweenLooks) {
     for (const FailedLoad& load : failed.subspan(begin, std::min(kBetweenLooks, failed.size() - begin))) {
       if (load.group.value() < geometry.num_groups()) {
-        bad.add_failed(load.group, load.block);
+        writer.add(load.group, load.block);
       } else if (load.request == request.id) {
         return false;  // the ranks disagree about the shape: nothing of the request is known
       }
     }
+    writer.flush();
     if (!can_go_on_at_all(geometry, request, bad)) {
       return false;
     }
