@@ -216,8 +216,8 @@ TEST(Conformance, RefusesRecoveriesThatNoGeometryCanAnswer) {
   expect_in(
       message_for(replaced(line, "{\"rank\":0,\"group\":0,\"block_id\":4}", "{\"rank\":0,\"group\":2,\"block_id\":4}")),
       {"input.failed[0].group is 2; allowed: 0 .. 1"});
-  expect_in(message_for(replaced(line, "\"block_id\":4", "\"block\":4")),
-            {"unknown key \"block\"", "did you mean \"block_id\"?"});
+  expect_in(message_for(replaced(line, "\"block_id\":4", "\"block_ids\":4")),
+            {"unknown key \"block_ids\"", "did you mean \"block_id\"?"});
 }
 
 TEST(Conformance, RefusesRequestsThatCheckNothing) {

@@ -32,6 +32,9 @@ TEST(SharedBlocks, OnlyWhatTheFirstComputesAgainIsLeftToIt) {
   // The first has settled half of block 3 only; the second reads all of it.
   const std::vector<HeldTables> shorter = {{5, 40, {{1, 2, 3}}, {}, kSync}, {6, 48, {{1, 2, 3}}, {}, kSync}};
   EXPECT_EQ(text_of(plan_of(one_full(), shorter, {failed_load(5, 0, 3)})), "5: rewind 32; 6: rewind 32; evicted 0/3");
+  // At another place of the table it holds other tokens.
+  const std::vector<HeldTables> moved = {{5, 48, {{1, 2, 3}}, {}, kSync}, {6, 48, {{1, 3, 8}}, {}, kSync}};
+  EXPECT_EQ(text_of(plan_of(one_full(), moved, {failed_load(5, 0, 3)})), "5: rewind 32; 6: rewind 16; evicted 0/3");
   // A request that waits for its load does not run before the others.
   const std::vector<HeldTables> waits = {{5, 48, {{1, 2, 3}}}, {6, 48, {{1, 2, 3}}, {}, kSync}};
   EXPECT_EQ(text_of(plan_of(one_full(), waits, {failed_load(6, 0, 3)})), "5: rewind 32; 6: rewind 32; evicted 0/3");
