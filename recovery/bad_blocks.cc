@@ -31,8 +31,8 @@ void BadBlocks::add_void(std::span<const VoidBlock> blocks) {
   }
   std::ranges::sort(voids_, {},
                     [](const VoidBlock& block) { return std::tuple(block.group, block.block, block.usable_tokens); });
-  const auto rest = std::ranges::unique(voids_, {}, name_of);
-  voids_.erase(rest.begin(), rest.end());
+  const auto same = [](const VoidBlock& a, const VoidBlock& b) { return name_of(a) == name_of(b); };
+  voids_.erase(std::unique(voids_.begin(), voids_.end(), same), voids_.end());
 }
 
 const VoidBlock* BadBlocks::find_void(GroupIndex group, BlockId block) const {

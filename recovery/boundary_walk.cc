@@ -107,8 +107,8 @@ void StateWalk::sort_states(std::int64_t span_tokens) {
     const std::int64_t tokens = tokens_of(column);
     return std::tuple(tokens, (tokens - 1) / span_tokens != std::int64_t{column}, column);
   });
-  const auto rest = std::ranges::unique(*order_, {}, tokens_of);
-  order_->erase(rest.begin(), rest.end());
+  const auto same = [&](std::uint32_t a, std::uint32_t b) { return tokens_of(a) == tokens_of(b); };
+  order_->erase(std::unique(order_->begin(), order_->end(), same), order_->end());
 }
 
 std::int64_t StateWalk::largest(std::int64_t boundary) {

@@ -187,8 +187,7 @@ RecoveryPlan PlanBuilder::build(std::span<const Touch> touches, std::span<const 
     }
   }
   std::ranges::sort(plan.evicted);
-  const auto rest = std::ranges::unique(plan.evicted);
-  plan.evicted.erase(rest.begin(), rest.end());
+  plan.evicted.erase(std::unique(plan.evicted.begin(), plan.evicted.end()), plan.evicted.end());
   return plan;
 }
 

@@ -68,12 +68,15 @@ class PlanBuilder {
   }
   void add_all_blocks(std::size_t request);
 
-  // spread.cc
+  // plan_spread.cc
   void spread(std::vector<Touch>& touches);
+  std::vector<VoidBlock> take_computed_behind(std::span<const Touch> touches,
+                                              std::vector<std::uint8_t>& has_spread) const;
   void append_computed_behind(std::size_t request, std::vector<VoidBlock>& blocks) const;
   [[nodiscard]] bool holds_void_of_others(std::size_t request) const;
   void append_evicted(std::size_t request, std::vector<EvictedBlock>& evicted) const;
 
+  // plan_actions.cc
   RequestRecovery recover(std::size_t request, Touch touch, std::span<const std::uint8_t> safe);
   [[nodiscard]] std::int64_t safe_boundary(std::size_t request, std::span<const std::uint8_t> safe);
   [[nodiscard]] RecoveryAction action_of(std::size_t request) const;

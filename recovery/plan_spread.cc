@@ -11,25 +11,28 @@ namespace hostkv {
 // touches the others that hold it.
 void PlanBuilder::spread(std::vector<Touch>& touches) {
   std::vector<std::uint8_t> has_spread(requests_.size(), 0);
-  std::vector<VoidBlock> blocks;
-  for (bool some = true; some;) {
-    blocks.clear();
+  for (std::vector<VoidBlock> blocks = take_computed_behind(touches, has_spread); !blocks.empty();
+       blocks = take_computed_behind(touches, has_spread)) {
+    bad_.add_void(blocks);
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (touches[i] != Touch::kNone && has_spread[i] == 0 && is_synchronous(i)) {
-        append_computed_behind(i, blocks);
-        has_spread[i] = 1;
-      }
-    }
-    some = !blocks.empty();
-    if (some) {
-      bad_.add_void(blocks);
-      for (std::size_t i = 0; i < requests_.size(); ++i) {
-        if (touches[i] == Touch::kNone && holds_void_of_others(i)) {
-          touches[i] = Touch::kFindable;
-        }
+      if (touches[i] == Touch::kNone && holds_void_of_others(i)) {
+        touches[i] = Touch::kFindable;
       }
     }
   }
+}
+
+// Of those that are touched and were not asked yet.
+std::vector<VoidBlock> PlanBuilder::take_computed_behind(std::span<const Touch> touches,
+                                                         std::vector<std::uint8_t>& has_spread) const {
+  std::vector<VoidBlock> blocks;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (touches[i] != Touch::kNone && has_spread[i] == 0 && is_synchronous(i)) {
+      append_computed_behind(i, blocks);
+      has_spread[i] = 1;
+    }
+  }
+  return blocks;
 }
 
 // By what they hold: every block with a token behind the settled ones, every state with more tokens than these. A block
