@@ -112,17 +112,25 @@ class Rig {
 
  private:
   void fail(Failures which) {
-    std::mt19937 random(1);
     if (which == Failures::kOne) {
       failed_.push_back({RequestId{1}, GroupIndex{0}, tables_[0].back(), RankIndex{3}});
     }
-    for (std::uint32_t rank = 0; rank < kRanks && which != Failures::kNone && which != Failures::kOne; ++rank) {
+    if (which == Failures::kNone || which == Failures::kOne) {
+      return;
+    }
+    std::mt19937 random(1);
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
       for (std::uint32_t g = which == Failures::kAllStates ? kStates : 0; g < 6; ++g) {
-        for (const BlockId block : tables_[g]) {
-          if (block != kNullBlock && (which != Failures::kTenth || random() % 10 == 0)) {
-            failed_.push_back({RequestId{1}, GroupIndex{g}, block, RankIndex{rank}});
-          }
-        }
+        fail_blocks(GroupIndex{g}, RankIndex{rank}, [&] { return which != Failures::kTenth || random() % 10 == 0; });
+      }
+    }
+  }
+
+  template <class Fails>
+  void fail_blocks(GroupIndex group, RankIndex rank, Fails fails) {
+    for (const BlockId block : tables_[group.value()]) {
+      if (block != kNullBlock && fails()) {
+        failed_.push_back({RequestId{1}, group, block, rank});
       }
     }
   }

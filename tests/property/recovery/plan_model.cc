@@ -102,21 +102,23 @@ class PlanModel {
     for (std::ptrdiff_t num_touched = 0; num_touched != count_touched();) {
       num_touched = count_touched();
       for (std::size_t r = 0; r < requests_.size(); ++r) {
-        if (!touched_[r] || !is_synchronous(r)) {
-          continue;
+        if (touched_[r] && is_synchronous(r)) {
+          mark_void(r);
         }
-        const std::int64_t settled = requests_[r].settled_tokens;
-        each_block(r, [&](const Block& block, std::size_t index) {
-          if (last_token(r, block, index) >= settled && !failed_.contains(block)) {
-            const auto at = void_from_.try_emplace(block, settled).first;
-            at->second = std::min(at->second, settled);
-          }
-        });
       }
       for (std::size_t r = 0; r < requests_.size(); ++r) {
         touched_[r] = touched_[r] || holds_void(r);
       }
     }
+  }
+  void mark_void(std::size_t r) {
+    const std::int64_t settled = requests_[r].settled_tokens;
+    each_block(r, [&](const Block& block, std::size_t index) {
+      if (last_token(r, block, index) >= settled && !failed_.contains(block)) {
+        const auto at = void_from_.try_emplace(block, settled).first;
+        at->second = std::min(at->second, settled);
+      }
+    });
   }
   [[nodiscard]] std::ptrdiff_t count_touched() const { return std::ranges::count(touched_, true); }
 

@@ -25,19 +25,26 @@ std::optional<Geometry> random_model(Random& random) {
       {.groups = {one_in(random, 2) ? full(block) : mla(block)}, .parallel = dcp_of(pick(random, 1, 4))});
 }
 
+// Is entry i of this group behind the boundary?
+bool lies_within(const Geometry& geometry, const HeldTables& from, std::size_t g, std::size_t i,
+                 std::int64_t boundary) {
+  const KvCacheGroup& group = geometry.group(GroupIndex{static_cast<std::uint32_t>(g)});
+  if (group.kind == GroupKind::kMamba) {
+    return from.state_tokens[g][i] > 0 && from.state_tokens[g][i] <= boundary;
+  }
+  return (static_cast<std::int64_t>(i) + 1) * span_of(geometry, group) <= boundary;
+}
+
 // The request has found the other's blocks up to a boundary in the prefix cache.
 void share(const Geometry& geometry, const HeldTables& from, std::int64_t boundary, HeldTables& to) {
   for (std::size_t g = 0; g < geometry.num_groups(); ++g) {
-    const KvCacheGroup& group = geometry.group(GroupIndex{static_cast<std::uint32_t>(g)});
-    const std::size_t num_both = std::min(from.tables[g].size(), to.tables[g].size());
-    for (std::size_t i = 0; i < num_both; ++i) {
-      if (group.kind == GroupKind::kMamba) {
-        if (from.state_tokens[g][i] > 0 && from.state_tokens[g][i] <= boundary) {
-          to.tables[g][i] = from.tables[g][i];
-          to.state_tokens[g][i] = from.state_tokens[g][i];
-        }
-      } else if ((static_cast<std::int64_t>(i) + 1) * span_of(geometry, group) <= boundary) {
-        to.tables[g][i] = from.tables[g][i];
+    for (std::size_t i = 0; i < std::min(from.tables[g].size(), to.tables[g].size()); ++i) {
+      if (!lies_within(geometry, from, g, i, boundary)) {
+        continue;
+      }
+      to.tables[g][i] = from.tables[g][i];
+      if (!from.state_tokens[g].empty()) {
+        to.state_tokens[g][i] = from.state_tokens[g][i];
       }
     }
   }
@@ -164,7 +171,7 @@ TEST(RecoveryPlan, AgreesWithAModelOverRequestsThatShareBlocksAndOverRanks) {
   std::printf("seed %llu: %d cases: %d rewound, %d preempted, %d kept, %d ended; %d evict blocks\n",
               static_cast<unsigned long long>(seed), rounds, actions[0], actions[1], actions[2], actions[3], evicted);
   for (const int count : actions) {
-    EXPECT_GT(count, rounds / 200);
+    EXPECT_GT(count, rounds / 500);
   }
   EXPECT_GT(evicted, rounds / 10);
 }

@@ -44,40 +44,40 @@ struct Wrong {
 
 class Case {
  public:
-  Case(Random& random, Geometry made) : geometry(std::move(made)), num_ranks(pick(random, 1, 8)) {
+  Case(Random& random, Geometry made) : geometry_(std::move(made)), num_ranks_(pick(random, 1, 8)) {
     BlockNumbers numbers(random, one_in(random, 10));
-    const std::int64_t step = geometry.hit_alignment_tokens();
+    const std::int64_t step = geometry_.hit_alignment_tokens();
     const std::int64_t settled =
         one_in(random, 20) ? pick(random, 0, 4 * step)
                            : pick(random, 4 * step, std::max(4 * step, std::min<std::int64_t>(240, 14 * step)));
-    held.push_back(random_tables(random, geometry, 1, settled, settled + pick(random, 0, 20), numbers));
+    held_.push_back(random_tables(random, geometry_, 1, settled, settled + pick(random, 0, 20), numbers));
     // Most cases get failures until one of them matters.
     for (int tries = one_in(random, 8) ? 1 : 6; tries > 0 && answer() == top(); --tries) {
-      const std::vector<FailedLoad> more = random_failures(random, geometry, held[0], num_ranks);
-      failed.insert(failed.end(), more.begin(), more.end());
+      const std::vector<FailedLoad> more = random_failures(random, geometry_, held_[0], num_ranks_);
+      failed_.insert(failed_.end(), more.begin(), more.end());
     }
   }
 
   void check(RecoveryPlanner& planner, bool with_threads, Wrong& wrong) const {
-    const HeldViews views(held);
-    const Blocks bad = failed_blocks(failed);
+    const HeldViews views(held_);
+    const Blocks bad = failed_blocks(failed_);
     std::vector<std::uint8_t> safe(planner.num_candidates(views.front()));
-    ASSERT_EQ(planner.mark_safe(views.front(), failed, safe), Status());
+    ASSERT_EQ(planner.mark_safe(views.front(), failed_, safe), Status());
     for (std::size_t i = 0; i < safe.size(); ++i) {
-      const std::int64_t boundary = static_cast<std::int64_t>(i) * geometry.hit_alignment_tokens();
-      ASSERT_EQ(safe[i] == 1, is_safe(geometry, held[0], boundary, all_but(bad))) << "at " << boundary;
+      const std::int64_t boundary = static_cast<std::int64_t>(i) * geometry_.hit_alignment_tokens();
+      ASSERT_EQ(safe[i] == 1, is_safe(geometry_, held_[0], boundary, all_but(bad))) << "at " << boundary;
     }
-    ASSERT_EQ(planner.safe_boundary(views.front(), failed).value_or(-1), answer());
+    ASSERT_EQ(planner.safe_boundary(views.front(), failed_).value_or(-1), answer());
     std::vector<std::uint8_t> least(safe.size(), 1);
     std::int64_t least_answer = top();
-    for (std::int64_t rank = 0; rank < num_ranks; ++rank) {
-      const std::vector<FailedLoad> own = of_rank(failed, rank);
+    for (std::int64_t rank = 0; rank < num_ranks_; ++rank) {
+      const std::vector<FailedLoad> own = of_rank(failed_, rank);
       ASSERT_EQ(planner.mark_safe(views.front(), own, safe), Status());
       std::ranges::transform(least, safe, least.begin(), [](auto a, auto b) { return std::min(a, b); });
       least_answer = std::min(least_answer, planner.safe_boundary(views.front(), own).value_or(-1));
     }
     const auto last = least.rend() - std::ranges::find(least.rbegin(), least.rend(), 1) - 1;
-    ASSERT_EQ(last * geometry.hit_alignment_tokens(), answer()) << "the ranks together";
+    ASSERT_EQ(last * geometry_.hit_alignment_tokens(), answer()) << "the ranks together";
     if (with_threads) {
       check_with_threads(views);
     }
@@ -85,27 +85,26 @@ class Case {
   }
 
   [[nodiscard]] std::int64_t answer() const {
-    const Blocks bad = failed_blocks(failed);
-    return largest_safe(geometry, held[0], all_but(bad));
+    const Blocks bad = failed_blocks(failed_);
+    return largest_safe(geometry_, held_[0], all_but(bad));
   }
   [[nodiscard]] std::int64_t top() const {
-    return held[0].settled_tokens / geometry.hit_alignment_tokens() * geometry.hit_alignment_tokens();
+    return held_[0].settled_tokens / geometry_.hit_alignment_tokens() * geometry_.hit_alignment_tokens();
   }
-  [[nodiscard]] const Geometry& its_geometry() const { return geometry; }
 
  private:
   // Every rank a thread; what each ends with is what the scheduler's plan says.
   void check_with_threads(const HeldViews& views) const {
-    auto ranks = create_in_process_collective(num_ranks, std::chrono::minutes(5)).value();
-    RecoveryPlanner central(geometry);
-    const auto expected = central.plan(views.all(), failed);
+    auto ranks = create_in_process_collective(num_ranks_, std::chrono::minutes(5)).value();
+    RecoveryPlanner central(geometry_);
+    const auto expected = central.plan(views.all(), failed_);
     const std::int64_t resume = expected->requests.empty() ? -1 : expected->requests[0].resume_tokens;
     std::vector<std::int64_t> resumed(ranks.size(), -2);
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       threads.emplace_back([&, rank] {
-        RecoveryPlanner planner(geometry);
-        const auto own = of_rank(failed, static_cast<std::int64_t>(rank));
+        RecoveryPlanner planner(geometry_);
+        const auto own = of_rank(failed_, static_cast<std::int64_t>(rank));
         const auto plan = plan_together(planner, *ranks[rank], views.all(), own);
         resumed[rank] = !plan ? -3 : plan->requests.empty() ? -1 : plan->requests[0].resume_tokens;
       });
@@ -123,28 +122,28 @@ class Case {
     std::int64_t first_failure = top();
     Blocks anywhere;
     bool drops = false;
-    for (std::uint32_t i = 0; i < geometry.num_groups(); ++i) {
+    for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
       const GroupIndex g{i};
-      drops = drops || (has_part(geometry.group(g)) && geometry.drops_unit(g));
-      for (const FailedLoad& load : failed) {
+      drops = drops || (has_part(geometry_.group(g)) && geometry_.drops_unit(g));
+      for (const FailedLoad& load : failed_) {
         anywhere.emplace(g, load.block);
-        const auto& table = held[0].tables[i];
+        const auto& table = held_[0].tables[i];
         const auto at = std::ranges::find(table, load.block);
-        if (load.group == g && load.block != kNullBlock && at != table.end() && has_part(geometry.group(g))) {
-          const std::int64_t token = (at - table.begin()) * geometry.span_tokens(g);
-          first_failure = std::min(first_failure, token - token % geometry.hit_alignment_tokens());
+        if (load.group == g && load.block != kNullBlock && at != table.end() && has_part(geometry_.group(g))) {
+          const std::int64_t token = (at - table.begin()) * geometry_.span_tokens(g);
+          first_failure = std::min(first_failure, token - token % geometry_.hit_alignment_tokens());
         }
       }
     }
     wrong.floor_of_first_failure += first_failure != right ? 1 : 0;
-    wrong.one_namespace += largest_safe(geometry, held[0], all_but(anywhere)) != right ? 1 : 0;
+    wrong.one_namespace += largest_safe(geometry_, held_[0], all_but(anywhere)) != right ? 1 : 0;
     wrong.draft_dropped_again += drops && right > 0 ? 1 : 0;
   }
 
-  Geometry geometry;
-  std::int64_t num_ranks;
-  std::vector<HeldTables> held;  // one
-  std::vector<FailedLoad> failed;
+  Geometry geometry_;
+  std::int64_t num_ranks_;
+  std::vector<HeldTables> held_;  // one
+  std::vector<FailedLoad> failed_;
 };
 
 TEST(SafeBoundary, AgreesWithBruteForceOverAllCandidatesAndOverRanks) {
