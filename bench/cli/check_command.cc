@@ -16,9 +16,9 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kMaxCases = 1'000'000'000;
 constexpr std::size_t kShownDifferences = 20;
-constexpr std::array<std::string_view, 4> kKinds = {"resolve", "needs", "slots", "hit"};
+constexpr std::array<std::string_view, 5> kKinds = {"resolve", "needs", "slots", "hit", "recover"};
 constexpr auto kOptions = std::to_array<OptionRow>({
-    {"--kind", "KIND", "Only cases of this kind: resolve, needs, slots, hit (default: all)"},
+    {"--kind", "KIND", "Only cases of this kind: resolve, needs, slots, hit, recover (default: all)"},
     {"--first", "N", "At most N cases over all files (default: all)"},
 });
 
@@ -33,7 +33,7 @@ Result<ConformanceRequest> request_of(const CommandLine& line) {
     const auto kinds = parse_choice_list("--kind", line.value_or("--kind", ""), kKinds);
     if (!kinds) return error(kinds.error());
     if (kinds->size() != 1)
-      return error(StatusCode::kInvalidArgument, "--kind takes one kind: resolve, needs, slots or hit");
+      return error(StatusCode::kInvalidArgument, "--kind takes one kind: resolve, needs, slots, hit or recover");
     request.kind = std::string(kKinds[kinds->front()]);
   }
   if (line.has("--first")) {

@@ -3,7 +3,7 @@
 
 // Runs conformance vectors against the library, so that the author of another engine sees whether his geometry agrees.
 //
-// Purpose: read JSON Lines of kinds resolve, needs, slots and hit, ask the library each question, compare with
+// Purpose: read JSON Lines of kinds resolve, needs, slots, hit and recover, ask the library each question, compare with
 // `expect`. Thread-safety: pure function. Ownership: the report owns its text. Cost: one pass over the files; blocks on
 // file reads. Failure: kInvalidArgument for an unknown kind, a broken line, a missing or unknown key or a value of the
 // wrong type, with file, line and the nearest right name; kNotFound for a file that cannot be read. A case that differs

@@ -101,6 +101,8 @@ Result<VectorAnswer> answer_case(const VectorCase& question) {
     }
     case VectorKind::kHit:
       return answer_hit(*geometry, question);
+    case VectorKind::kRecover:
+      return answer_recover(*geometry, question);
   }
   return error(StatusCode::kInternal, "a vector kind without an answer");
 }

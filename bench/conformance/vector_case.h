@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "hostkv/geometry.h"
+#include "hostkv/recovery.h"
 #include "hostkv/status.h"
 
 namespace hostkv::bench {
 
-enum class VectorKind : std::uint8_t { kResolve, kNeeds, kSlots, kHit };
-inline constexpr std::array<std::string_view, 4> kVectorKindNames = {"resolve", "needs", "slots", "hit"};
+enum class VectorKind : std::uint8_t { kResolve, kNeeds, kSlots, kHit, kRecover };
+inline constexpr std::array<std::string_view, 5> kVectorKindNames = {"resolve", "needs", "slots", "hit", "recover"};
 
 // Keys of one group that a cache holds.
 struct CachedKeys {
@@ -25,6 +26,12 @@ struct CachedKeys {
   };
   std::vector<std::int64_t> whole_blocks;  // block indices, >= 0; each has its key at its end
   std::vector<Inner> inner;                // at a boundary inside a block
+};
+
+// What a request holds of one group.
+struct HeldTable {
+  std::vector<BlockId> table;
+  std::vector<std::int64_t> state_tokens;  // recurrent groups: as many as the table has; else empty
 };
 
 struct VectorCase {
@@ -37,8 +44,11 @@ struct VectorCase {
   std::vector<std::int64_t> positions;  // slots: >= 0
   std::vector<std::int64_t> lengths;    // slots: >= 0
   std::int64_t prompt_tokens = 0;       // hit: >= 1
-  std::int64_t alignment_tokens = 0;    // hit: > 0, answers are multiples of it
+  std::int64_t alignment_tokens = 0;    // hit, recover: > 0, answers are multiples of it
   std::vector<CachedKeys> cached;       // hit: one a group
+  std::int64_t settled_tokens = 0;      // recover: >= 0
+  std::vector<HeldTable> held;          // recover: one a group
+  std::vector<FailedLoad> failed;       // recover: all of one request
   std::string expect;                   // canonical JSON text; of a refusal only {"error":true}
   std::string expect_shown;             // with everything that the line says
 };
@@ -61,6 +71,9 @@ Result<VectorAnswer> answer_case(const VectorCase& question);
 // The same for kind hit, whose blocks can be in more than one place: on the device, on the host, dealt out between the
 // two. The answer is the first that differs from what the case expects; where none does, that of all.
 Result<VectorAnswer> answer_hit(const Geometry& geometry, const VectorCase& question);
+// The same for kind recover: where one scheduler knows all failures, and where each rank knows its own. Of answers that
+// differ the first that is not the expected one.
+Result<VectorAnswer> answer_recover(const Geometry& geometry, const VectorCase& question);
 
 }  // namespace hostkv::bench
 

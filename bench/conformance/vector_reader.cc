@@ -19,8 +19,10 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::vector<std::string_view>;
 
-// A case of kind hit is asked key by key.
+// A case of kind hit is asked key by key, one of kind recover candidate by candidate.
 constexpr std::int64_t kMaxHitTokens = std::int64_t{1} << 24U;
+constexpr std::int64_t kMaxBlockId = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t kMaxRank = (std::int64_t{1} << 20U) - 1;
 constexpr std::array<std::string_view, 3> kStateModeNames = {"none", "align", "all"};
 Names group_kind_names() {
   Names names;
@@ -107,11 +109,21 @@ class ObjectReader {
   }
 
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t low, std::int64_t high) {
+    return integers_of(array(key), path_of(key), low, high);
+  }
+
+  // Those of a list that lies deeper.
+  std::vector<std::int64_t> integers_of(const Json& list, const std::string& path, std::int64_t low,
+                                        std::int64_t high) {
+    if (!list.is_array()) {
+      fail(fmt::format("{} is {}, expected a list", path, list.type_name()));
+      return {};
+    }
     std::vector<std::int64_t> values;
-    for (const Json& item : array(key)) {
-      const std::int64_t value = to_integer(item, path_of(key));
+    for (const Json& item : list) {
+      const std::int64_t value = to_integer(item, path);
       if (value < low || value > high) {
-        fail(fmt::format("{} holds {}; allowed: {} .. {}", path_of(key), value, low, high));
+        fail(fmt::format("{} holds {}; allowed: {} .. {}", path, value, low, high));
       }
       values.push_back(value);
     }
@@ -251,6 +263,43 @@ void read_hit_input(ObjectReader& reader, VectorCase& out, Status& status) {
   }
 }
 
+void read_failed(ObjectReader& reader, VectorCase& out, Status& status) {
+  const Json& failed = reader.array("failed");
+  for (std::size_t i = 0; i < failed.size(); ++i) {
+    ObjectReader item(failed[i], fmt::format("input.failed[{}]", i), status);
+    item.allow({"rank", "group", "block_id"});
+    FailedLoad load;
+    load.rank = RankIndex{static_cast<std::uint32_t>(item.integer("rank", 0, kMaxRank))};
+    load.group =
+        GroupIndex{static_cast<std::uint32_t>(item.integer("group", 0, std::int64_t(out.spec.groups.size()) - 1))};
+    load.block = BlockId{static_cast<std::uint32_t>(item.integer("block_id", 0, kMaxBlockId))};
+    out.failed.push_back(load);
+  }
+}
+
+void read_recover_input(ObjectReader& reader, VectorCase& out, Status& status) {
+  reader.allow({"settled_tokens", "alignment_tokens", "tables", "state_tokens", "failed"});
+  out.settled_tokens = reader.integer("settled_tokens", 0, kMaxHitTokens);
+  out.alignment_tokens = reader.integer("alignment_tokens", 1, kMaxHitTokens);
+  const Json& tables = reader.array("tables");
+  const Json& states = reader.array("state_tokens");
+  if (tables.size() != out.spec.groups.size() || states.size() != out.spec.groups.size()) {
+    reader.fail(fmt::format("input.tables has {} entries and input.state_tokens {}; the geometry has {} groups",
+                            tables.size(), states.size(), out.spec.groups.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    HeldTable& held = out.held.emplace_back();
+    for (const std::int64_t id : reader.integers_of(tables[i], fmt::format("input.tables[{}]", i), 0, kMaxBlockId)) {
+      held.table.push_back(BlockId{static_cast<std::uint32_t>(id)});
+    }
+    if (!states[i].is_null()) {
+      held.state_tokens = reader.integers_of(states[i], fmt::format("input.state_tokens[{}]", i), 0, kMaxHitTokens);
+    }
+  }
+  read_failed(reader, out, status);
+}
+
 void read_input(const Json& value, VectorCase& out, Status& status) {
   ObjectReader reader(value, "input", status);
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 60U;
@@ -268,6 +317,10 @@ void read_input(const Json& value, VectorCase& out, Status& status) {
     read_hit_input(reader, out, status);
     return;
   }
+  if (out.kind == VectorKind::kRecover) {
+    read_recover_input(reader, out, status);
+    return;
+  }
   read_group_index(reader, out);
   if (out.kind == VectorKind::kNeeds) {
     reader.allow({"group", "boundary_tokens"});
@@ -279,7 +332,7 @@ void read_input(const Json& value, VectorCase& out, Status& status) {
     return;
   }
   reader.allow({"group", "table", "positions", "lengths"});
-  out.table = reader.integers("table", 0, std::numeric_limits<std::uint32_t>::max());
+  out.table = reader.integers("table", 0, kMaxBlockId);
   out.positions = reader.integers("positions", 0, kMaxTokens);
   out.lengths = reader.integers("lengths", 0, kMaxTokens);
 }

@@ -5,6 +5,7 @@
 #include <hostkv/connector.h>
 #include <hostkv/geometry.h>
 #include <hostkv/host_backend.h>
+#include <hostkv/recovery.h>
 #include <hostkv/version.h>
 
 #include <algorithm>
@@ -139,6 +140,23 @@ void expect(bool truth, const char* what) {
   }
 }
 
+// A request that waits for 96 tokens of which rank 1 has lost the last state: it goes on behind the state before.
+void recover(const kv::Geometry& geometry) {
+  const std::array mla{kv::BlockId{1}, kv::BlockId{2}, kv::BlockId{3}};
+  const std::array states{kv::BlockId{4}, kv::BlockId{5}, kv::BlockId{6}};
+  const std::array<std::int64_t, 3> state_tokens{32, 64, 96};
+  const std::array held{kv::HeldBlocks{mla, {}}, kv::HeldBlocks{states, state_tokens}};
+  const std::array requests{kv::HeldRequest{.id = kv::RequestId{3}, .settled_tokens = 96, .groups = held}};
+  const std::array failed{kv::FailedLoad{kv::RequestId{3}, kState, kv::BlockId{6}, kv::RankIndex{1}}};
+
+  kv::RecoveryPlanner planner(geometry);
+  const kv::RecoveryPlan plan = must(planner.plan(requests, failed));
+  expect(plan.requests.size() == 1 && plan.requests[0].action == kv::RecoveryAction::kRewind, "a rewind");
+  expect(plan.requests[0].resume_tokens == 64, "64 tokens are good");
+  expect(plan.requests[0].kept[0].end_block == 2 && plan.requests[0].kept[1].first_block == 1, "what it keeps");
+  expect(plan.evicted.empty(), "nobody could have found them");
+}
+
 }  // namespace
 
 int main() {
@@ -185,6 +203,7 @@ int main() {
   run_dry(*scheduler, ranks);
   must(scheduler->request_finished(second, kPromptTokens));
   expect(blocks.num_pins() == 0, "no pin is left");
+  recover(geometry);
 
   for (Rank& rank : ranks) {
     must(rank.worker->shutdown(std::chrono::seconds(10)));

@@ -70,7 +70,7 @@ void expect_in(const std::string& message, const std::vector<std::string>& parts
 TEST(Conformance, AgreesWithOurOwnSmallVectors) {
   const auto report = run_conformance({.files = {kSmallFile}});
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_EQ(report->cases, 63);
+  EXPECT_EQ(report->cases, 74);
   EXPECT_EQ(report->agreed, report->cases);
   for (const ConformanceDifference& difference : report->differed) {
     ADD_FAILURE() << difference.id << ": got " << difference.got << ", expected " << difference.expected;
@@ -138,7 +138,7 @@ TEST(Conformance, NamesTheNearestKindFileAndLine) {
   const std::string line = lines_of_small_file(0, 1);
   expect_in(message_for(replaced(line, "\"kind\":\"resolve\"", "\"kind\":\"resolv\"")),
             {"unknown kind \"resolv\"", "did you mean \"resolve\"?", "needs"});
-  expect_in(message_for(replaced(line, "\"kind\":\"resolve\"", "\"kind\":\"recover\"")), {"unknown kind \"recover\""});
+  expect_in(message_for(replaced(line, "\"kind\":\"resolve\"", "\"kind\":\"evict\"")), {"unknown kind \"evict\""});
   const auto filter = run_conformance({.files = {kSmallFile}, .kind = "need"});
   expect_in(filter.error().message(), {"unknown kind \"need\"", "did you mean \"needs\"?"});
 }
@@ -197,6 +197,29 @@ TEST(Conformance, RefusesHitsThatNoGeometryCanAnswer) {
   expect_in(message_for(replaced(inner, "\"block_index\":2", "\"block_indx\":2")), {"did you mean \"block_index\"?"});
 }
 
+TEST(Conformance, SaysHowARecoveryThatDiffersWasAsked) {
+  const VectorFile file(replaced(lines_of_small_file(64, 1), "\"boundary_tokens\":20", "\"boundary_tokens\":40"));
+  const auto report = run_conformance({.files = {file.path()}});
+  ASSERT_TRUE(report.has_value());
+  ASSERT_EQ(report->differed.size(), 1U);
+  expect_in(report->differed[0].got, {"\"asked\":\"all failures at once\"", "\"boundary_tokens\":20"});
+}
+
+TEST(Conformance, RefusesRecoveriesThatNoGeometryCanAnswer) {
+  const std::string line = lines_of_small_file(64, 1);
+  expect_in(message_for(replaced(line, "\"alignment_tokens\":20", "\"alignment_tokens\":40")),
+            {"input.alignment_tokens is 40", "allowed: 20"});
+  expect_in(message_for(replaced(line, "\"tables\":[", "\"tables\":[[],")), {"input.tables has 3 entries", "2 groups"});
+  expect_in(message_for(replaced(line, "\"tables\":[[1,", "\"tables\":[[-1,")), {"input.tables[0] holds -1"});
+  expect_in(message_for(replaced(line, "[20,40,60,80]", "[20,40,60]")), {"group 1 (mamba)", "3 entries; expected 4"});
+  expect_in(message_for(replaced(line, "[20,40,60,80]", "7")), {"input.state_tokens[1] is number, expected a list"});
+  expect_in(
+      message_for(replaced(line, "{\"rank\":0,\"group\":0,\"block_id\":4}", "{\"rank\":0,\"group\":2,\"block_id\":4}")),
+      {"input.failed[0].group is 2; allowed: 0 .. 1"});
+  expect_in(message_for(replaced(line, "\"block_id\":4", "\"block_ids\":4")),
+            {"unknown key \"block_ids\"", "did you mean \"block_id\"?"});
+}
+
 TEST(Conformance, RefusesRequestsThatCheckNothing) {
   expect_in(run_conformance({}).error().message(), {"no vector file"});
   expect_in(run_conformance({.files = {kSmallFile}, .first = 0}).error().message(), {"first 0", "at least 1"});
@@ -233,7 +256,7 @@ TEST_P(PublishedVectors, AllAgree) {
   RecordProperty("cases", static_cast<int>(report->cases));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots", "hit"),
+INSTANTIATE_TEST_SUITE_P(Kinds, PublishedVectors, ::testing::Values("resolve", "needs", "slots", "hit", "recover"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
