@@ -1,16 +1,18 @@
-"""Two faults of vLLM's scheduler (0.32.0, 0.33.0) that make an engine without any connector compute on wrong bytes.
+"""Three faults of vLLM's scheduler (0.32.0, 0.33.0) that make an engine without any connector compute on wrong bytes.
 
 A test of a connector's bytes takes them out of the engine, one scheduler at a time, or cannot tell whose fault a wrong
-byte is. Both need hits inside a block; both only make the engine's own hits shorter or its chunks smaller here.
+byte is. The first two need hits inside a block, the third a draft model. All only make the engine's own hits shorter or
+its chunks smaller here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
 def correct(scheduler: Any) -> None:
-    """Both corrections."""
+    """The corrections that need nothing but the scheduler."""
     refuse_hits_in_unwritten_blocks(scheduler)
     stop_at_the_end_of_a_started_block(scheduler)
 
@@ -61,3 +63,31 @@ def stop_at_the_end_of_a_started_block(scheduler: Any) -> None:
         return count
 
     scheduler._mamba_block_aligned_split = stopping
+
+
+def hash_drafts_up_to(scheduler: Any, groups: Iterable[int], most_tokens: Mapping[str, int]) -> None:
+    """A block's last row in a draft model's layer is made of the token behind the block, which the block's hash does not
+    cover: of two requests that go apart right behind a block, the second to come back finds the row of the first. A
+    lookup drops what it found last, which is not enough where both have been computed further. Here the blocks of a
+    request that leaves the text of others right behind a block get no hash from that block on: most_tokens, by request.
+    """
+    pool = scheduler.kv_cache_manager.block_pool
+    of_drafts = set(groups)
+    cache_full_blocks, cache_partial_block = pool.cache_full_blocks, pool.cache_partial_block
+
+    def full_blocks(request: Any, **how: Any) -> None:
+        most = most_tokens.get(request.request_id)
+        if most is not None and how["kv_cache_group_id"] in of_drafts:
+            how["num_full_blocks"] = min(how["num_full_blocks"], most // how["block_size"])
+            if how["num_full_blocks"] <= how["num_cached_blocks"]:
+                return
+            if how["block_mask"] is not None:
+                how["block_mask"] = how["block_mask"][: how["num_full_blocks"] - how["num_cached_blocks"]]
+        cache_full_blocks(request=request, **how)
+
+    def partial_block(request: Any, num_tokens: int, **how: Any) -> Any:
+        if how["kv_cache_group_id"] in of_drafts and num_tokens > most_tokens.get(request.request_id, num_tokens):
+            return None
+        return cache_partial_block(request=request, num_tokens=num_tokens, **how)
+
+    pool.cache_full_blocks, pool.cache_partial_block = full_blocks, partial_block
