@@ -19,20 +19,23 @@ def correct(scheduler: Any) -> None:
 
 def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
     """A hit that ends inside an attention block copies it before the forward pass, also where the block is filled by a
-    request of the same step: the copy is of what was there before. Such a request computes instead."""
+    request of the same step, which has hashed it already: the copy is of what was there before. Such a request computes
+    instead."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
     fresh: set[int] = set()
-    get_new_blocks, get_computed_blocks, starts = (
-        pool.get_new_blocks,
-        manager.get_computed_blocks,
-        manager.new_step_starts,
-    )
+    cache_full_blocks, cache_partial_block = pool.cache_full_blocks, pool.cache_partial_block
+    get_computed_blocks, starts = manager.get_computed_blocks, manager.new_step_starts
 
-    def noting(num_blocks: int) -> Any:
-        blocks = get_new_blocks(num_blocks)
-        fresh.update(block.block_id for block in blocks)
-        return blocks
+    def full_blocks(blocks: Any, num_cached_blocks: int, num_full_blocks: int, **how: Any) -> None:
+        fresh.update(block.block_id for block in blocks[num_cached_blocks:num_full_blocks])
+        cache_full_blocks(
+            blocks=blocks, num_cached_blocks=num_cached_blocks, num_full_blocks=num_full_blocks, **how
+        )
+
+    def partial_block(block: Any, **how: Any) -> Any:
+        fresh.add(block.block_id)
+        return cache_partial_block(block=block, **how)
 
     def new_step_starts() -> None:
         fresh.clear()
@@ -46,7 +49,8 @@ def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
                 return (manager.empty_kv_cache_blocks, 0, *found[2:])
         return found
 
-    pool.get_new_blocks, manager.get_computed_blocks, manager.new_step_starts = noting, checked, new_step_starts
+    pool.cache_full_blocks, pool.cache_partial_block = full_blocks, partial_block
+    manager.get_computed_blocks, manager.new_step_starts = checked, new_step_starts
 
 
 def stop_at_the_end_of_a_started_block(scheduler: Any) -> None:

@@ -17,6 +17,7 @@ from bytes_model.shapes import MODES
 from vllm_on_cpu import byte_worker_corrections as corrections
 from vllm_on_cpu.byte_worker_memory import WrongByte
 
+from hostkv.vllm import options
 from hostkv.vllm.messages import StepMessage
 from hostkv.vllm.scheduler_side import SchedulerSide
 
@@ -28,6 +29,8 @@ def _without_connector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SchedulerSide, "match", lambda side, request, tokens: (0, False))
     monkeypatch.setattr(SchedulerSide, "build", lambda side, output: StepMessage())
     monkeypatch.setattr(SchedulerSide, "has_pending_work", lambda side: False)
+    # A request that ends may offer its tail without a step.
+    monkeypatch.setattr(options, "request_limits", lambda request, prompt_only: 0)
 
 
 def run(family: str, mode: str, engines: int, seed: int) -> Play:

@@ -137,7 +137,7 @@ FAULTS: dict[str, tuple[str, str, Planter, str]] = {
     "nothing is dropped for a draft window": ("draft window", "ahead-v1", _drops_nothing, r"\(window, draft\)"),
     "nothing is dropped beside states": ("draft group beside states", "ahead-v2", _drops_nothing, r"\(full, draft\)"),
     "nothing is dropped for drafts that the engine does not name": (
-        "draft group beside windows", "sync-v2", _drops_where_marked, r"\(full, draft\)",
+        "draft group", "sync-v2", _drops_where_marked, r"\(full, draft\)",
     ),
 }  # fmt: skip
 

@@ -97,6 +97,7 @@ class Play(Steps):
         self._prompts = [[numbers.randrange(100, 500) for _ in range(6 * span)] for _ in range(4)]
         self._count = 0
         self._texts = Texts(rig.engine.hash_block) if rig.shape.draft_groups else None
+        self._before = deque(self._prompts, 8)
         self._leaves: dict[str, int] = {}  # request -> the block's end where it leaves the text of others
         for prompt in self._prompts:
             if self._texts is not None:
@@ -111,6 +112,9 @@ class Play(Steps):
             truth = self.rig.worker.requests.truth(f"turn of {len(prompt)} {self._count}", prompt)
             truth.until(len(prompt) + numbers.randrange(1, 2 * unit + 2))
             prompt = list(truth.tokens)
+        if self._texts is not None and numbers.random() < 0.25:
+            prompt = self._leaving()
+        self._before.append(prompt)
         self._count += 1
         name, num_answers = f"r{self._count}", numbers.choice((1, 2, 20, 50))
         truth = self.rig.worker.requests.truth(name, prompt)
@@ -122,6 +126,12 @@ class Play(Steps):
             limits.append(left - 1)
         how = {"extra_args": {"kv_transfer_params": {"max_offload_tokens": min(limits)}}} if limits else {}
         self.rig.engine.add(name, prompt, num_answers, **how)
+
+    def _leaving(self) -> list[int]:
+        """An earlier prompt up to the end of its last whole hash block, and something else."""
+        prompt, unit = self.numbers.choice(self._before), self.rig.engine.hash_block
+        begin = prompt[: len(prompt) // unit * unit]
+        return begin + [self.numbers.randrange(100, 500) for _ in range(self.numbers.randrange(1, self.span))]
 
     def _length(self) -> int:
         unit = self.rig.engine.hash_block
