@@ -165,7 +165,7 @@ def alignment_of_manager(kv_cache_manager: Any) -> int | None:
 
 
 def drops_draft_blocks(vllm_config: Any) -> bool:
-    """Do the engine's lookups drop what they found last, since a draft model's rows are made of the token behind too?"""
+    """Do the engine's lookups drop what they found last? A draft model's rows are made of the token behind too."""
     speculative = getattr(vllm_config, "speculative_config", None)
     return speculative is not None and bool(speculative.use_eagle_block_drop())
 

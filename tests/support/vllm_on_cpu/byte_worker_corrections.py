@@ -29,9 +29,7 @@ def refuse_hits_in_unwritten_blocks(scheduler: Any) -> None:
 
     def full_blocks(blocks: Any, num_cached_blocks: int, num_full_blocks: int, **how: Any) -> None:
         fresh.update(block.block_id for block in blocks[num_cached_blocks:num_full_blocks])
-        cache_full_blocks(
-            blocks=blocks, num_cached_blocks=num_cached_blocks, num_full_blocks=num_full_blocks, **how
-        )
+        cache_full_blocks(blocks=blocks, num_cached_blocks=num_cached_blocks, num_full_blocks=num_full_blocks, **how)
 
     def partial_block(block: Any, **how: Any) -> Any:
         fresh.add(block.block_id)
@@ -70,10 +68,10 @@ def stop_at_the_end_of_a_started_block(scheduler: Any) -> None:
 
 
 def hash_drafts_up_to(scheduler: Any, groups: Iterable[int], most_tokens: Mapping[str, int]) -> None:
-    """A block's last row in a draft model's layer is made of the token behind the block, which the block's hash does not
-    cover: of two requests that go apart right behind a block, the second to come back finds the row of the first. A
+    """A block's last row in a draft model's layer is made of the token behind the block, which the block's hash does
+    not cover: of two requests that go apart right behind a block, the second to come back finds the row of the first. A
     lookup drops what it found last, which is not enough where both have been computed further. Here the blocks of a
-    request that leaves the text of others right behind a block get no hash from that block on: most_tokens, by request.
+    request that leaves the text of others right behind a block get no hash from that block on (most_tokens, of each).
     """
     pool = scheduler.kv_cache_manager.block_pool
     of_drafts = set(groups)

@@ -1,9 +1,9 @@
 """The layers of a draft model (EAGLE, MTP) in the byte worker.
 
-Their input is shifted: the row of a token is made of the token behind it too, the sampled one at the end of a step, the
-prompt's next one inside a prefill. So the last row of a hit is right only where the token behind the hit is the one that
-was there when the row was made; for that vLLM's lookups drop what they found last. Rows of rejected tokens, and those of
-the tokens that are being proposed, are written and count for nothing.
+Their input is shifted: the row of a token is made of the token behind it too, the sampled one at the end of a step,
+the prompt's next one inside a prefill. So the last row of a hit is right only where the token behind the hit is the one
+that was there when the row was made; for that vLLM's lookups drop what they found last. Rows of rejected tokens, and
+those of the tokens that are being proposed, are written and count for nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+
 from vllm_on_cpu.byte_worker_groups import Group, Layout, Places, places
 from vllm_on_cpu.byte_worker_memory import Memory, WrongByte
 from vllm_on_cpu.byte_worker_requests import Chunk

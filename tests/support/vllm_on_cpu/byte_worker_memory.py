@@ -54,8 +54,8 @@ class Memory:
     def write_rows(
         self, group: Group, table: Sequence[int], at: Places, numbers: np.ndarray, draft: bool = False
     ) -> None:
-        """numbers: of every prefix by length; the row of a token is that of the prefix which it ends, in a draft model's
-        layer that of one token more."""
+        """numbers: of every prefix by length; the row of a token is that of the prefix which it ends, in a draft
+        model's layer that of one token more."""
         blocks = np.asarray(table)
         values = numbers[at.tokens + 1 + draft]
         for replica in range(self._num_replicas(at)):

@@ -1,8 +1,8 @@
 """The byte model without a connector: what vLLM's scheduler does by itself.
 
-The tests of a connector's bytes run on a scheduler with three corrections (vllm_on_cpu.byte_worker_corrections). Those
-of started blocks and of drafts are frequent; where their tests find no wrong byte any more, vLLM has mended them and the
-corrections can go. The other one takes a few thousand steps, too long for a test.
+The tests of a connector's bytes run on a scheduler with three corrections (vllm_on_cpu.byte_worker_corrections). The
+faults of started blocks and of drafts are frequent; where their tests find no wrong byte any more, vLLM has mended them
+and the corrections can go. The other one takes a few thousand steps, too long for a test.
 """
 
 from __future__ import annotations

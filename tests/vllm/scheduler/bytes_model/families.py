@@ -12,7 +12,6 @@ from vllm_on_cpu.byte_worker_groups import Layout, groups_of
 
 from bytes_model.shapes import Mode, Pools, Rig, Shape, build
 
-
 # Hits that would have been a unit longer, and wrong, had nothing been dropped.
 DROPS = ("drops on the device", "drops on the host")
 

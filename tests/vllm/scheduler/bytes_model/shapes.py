@@ -26,7 +26,7 @@ ONE_RANK = Layout()
 class Shape:
     """block_tokens: what the engine takes for its block size, with states their span. unit: prefix_match_unit.
 
-    draft_layers: what a draft model has in each group: "own" layers only, layers "beside" those of the model, or nothing
+    draft_layers: what a draft model has in each group: "own" layers only, layers "beside" those of the model, nothing
     (""). names_drafts: the engine marks the groups, as with MTP; else none, as with EAGLE, where all drop.
     """
 
