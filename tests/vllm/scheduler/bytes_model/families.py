@@ -151,7 +151,7 @@ def _draft_window(numbers: random.Random) -> Shape:
 def _draft_beside_states(numbers: random.Random) -> Shape:
     block, count = numbers.choice((32, 64)), numbers.choice((1, 2, 4))
     unit, layout = numbers.choice((8, 16)), _dealt_out(numbers, block)
-    states = [parts.mamba(block, count)] * numbers.choice((1, 2))
+    states = [parts.mamba(block, count, checkpoint_alignment=numbers.choice((None, 1)))] * numbers.choice((1, 2))
     groups, layers = numbers.choice((
         ([parts.full(block)], ["beside"]),
         ([parts.full(block), parts.full(block)], ["", "own"]),
