@@ -68,4 +68,4 @@ def test_the_engine_finds_draft_rows_of_another_text(monkeypatch: pytest.MonkeyP
 def test_the_engine_hashes_states_of_started_blocks_as_those_of_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "correct", corrections.refuse_hits_in_unwritten_blocks)
     with pytest.raises(WrongByte, match=r"\(state\)"):
-        run("checkpoints", "ahead-v1", MOST_ENGINES, 1)
+        run("checkpoints", "ahead-v1", MOST_ENGINES, 2)
