@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import rig  # noqa: F401  (the environment, before torch and vllm)
@@ -27,6 +27,7 @@ from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
@@ -120,8 +121,9 @@ def in_parallel(config: VllmConfig, num_ranks: int, dcp: int = 1, interleave_tok
     parallel.cp_kv_cache_interleave_size = interleave_tokens
 
 
-def with_drafts(config: VllmConfig, num_drafts: int) -> None:
-    """Drafts that come from the text: no draft model, so no group drops a block."""
+def with_drafts(config: VllmConfig, num_drafts: int, method: str = "ngram") -> None:
+    """ngram: drafts that come from the text, so no group drops a block. With a draft model ("eagle", "mtp") the
+    scheduler reads no more of it than the method."""
     config.speculative_config = SpeculativeConfig(
         method="ngram",
         num_speculative_tokens=num_drafts,
@@ -129,6 +131,7 @@ def with_drafts(config: VllmConfig, num_drafts: int) -> None:
         target_model_config=config.model_config,
         target_parallel_config=config.parallel_config,
     )
+    config.speculative_config.method = method
 
 
 def _attention(block_tokens: int) -> dict[str, Any]:
@@ -141,8 +144,8 @@ def _attention(block_tokens: int) -> dict[str, Any]:
     }
 
 
-def full(block_tokens: int = 16) -> FullAttentionSpec:
-    return FullAttentionSpec(**_attention(block_tokens))
+def full(block_tokens: int = 16, sharded: bool = True) -> FullAttentionSpec:
+    return FullAttentionSpec(**_attention(block_tokens), **_whole_unless(sharded))
 
 
 def mla(block_tokens: int = 16, tokens_per_entry: int = 1) -> MLAAttentionSpec:
@@ -151,8 +154,15 @@ def mla(block_tokens: int = 16, tokens_per_entry: int = 1) -> MLAAttentionSpec:
 
 def window(block_tokens: int = 16, window_tokens: int = 128, sharded: bool = True) -> SlidingWindowSpec:
     """sharded: as by default; vLLM takes windows under context parallelism only where every rank holds them whole."""
-    whole = {} if sharded else {"dcp_sharded": False}
-    return SlidingWindowSpec(**_attention(block_tokens), sliding_window=window_tokens, **whole)
+    return SlidingWindowSpec(**_attention(block_tokens), sliding_window=window_tokens, **_whole_unless(sharded))
+
+
+def chunked(block_tokens: int = 16, chunk_tokens: int = 128) -> ChunkedLocalAttentionSpec:
+    return ChunkedLocalAttentionSpec(**_attention(block_tokens), attention_chunk_size=chunk_tokens)
+
+
+def _whole_unless(sharded: bool) -> dict[str, Any]:
+    return {} if sharded else {"dcp_sharded": False}
 
 
 def mamba(
@@ -178,17 +188,27 @@ def ring(block_tokens: int = 4) -> Any:
     return CircularBufferSpec(**_attention(block_tokens))
 
 
-def kv_config(specs: Sequence[Any], num_blocks: int, config: VllmConfig, layout: str = "LBHNC") -> KVCacheConfig:
-    """One layer a group, all groups in one memory, as in the engine. num_blocks counts the null block."""
+def kv_config(
+    specs: Sequence[Any],
+    num_blocks: int,
+    config: VllmConfig,
+    layout: str = "LBHNC",
+    layers: Sequence[list[str]] | None = None,
+    drafts: Collection[int] = (),
+) -> KVCacheConfig:
+    """One layer a group, all groups in one memory, as in the engine. num_blocks counts the null block. layers: names of
+    each group's instead; drafts: the groups that the engine marks as those of its draft model."""
     register_all_kvcache_specs(vllm_config=None)
     size = PAGE_BYTES * num_blocks
+    names = layers or [[f"layer{i}"] for i in range(len(specs))]
     kv = KVCacheConfig(
         num_blocks=num_blocks,
         kv_cache_tensors=[
-            KVCacheTensor(size=size, layers=[f"layer{i}"], layer_stride=size, block_stride=PAGE_BYTES)
-            for i in range(len(specs))
+            KVCacheTensor(size=size, layers=of_group, layer_stride=size, block_stride=PAGE_BYTES) for of_group in names
         ],
-        kv_cache_groups=[KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)],
+        kv_cache_groups=[
+            KVCacheGroupSpec(names[i], spec, is_eagle_group=i in drafts) for i, spec in enumerate(specs)
+        ],
         **({"kv_cache_layout": layout} if "kv_cache_layout" in KVCacheConfig.__dataclass_fields__ else {}),
     )
     config.cache_config.num_gpu_blocks = num_blocks

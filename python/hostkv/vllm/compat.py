@@ -77,6 +77,7 @@ USED_NAMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "EncoderOnlyAttentionSpec",
         )
     ),
+    ("vllm.config", "SpeculativeConfig", ("use_eagle_block_drop",)),
     ("vllm.v1.core.sched.output", "KVConnectorBlockState", ("boundary_state_offloads",)),
 )
 
@@ -161,6 +162,12 @@ def alignment_of_manager(kv_cache_manager: Any) -> int | None:
     """The same, from the bound cache manager (hybrid models of every version)."""
     alignment = getattr(getattr(kv_cache_manager, "coordinator", None), "_cache_hit_alignment_tokens", None)
     return int(alignment) if isinstance(alignment, int) else None
+
+
+def drops_draft_blocks(vllm_config: Any) -> bool:
+    """Do the engine's lookups drop what they found last? A draft model's rows are made of the token behind too."""
+    speculative = getattr(vllm_config, "speculative_config", None)
+    return speculative is not None and bool(speculative.use_eagle_block_drop())
 
 
 def is_dcp_sharded(spec: Any, attention_types: tuple[type, ...]) -> bool:

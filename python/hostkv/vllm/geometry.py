@@ -32,8 +32,11 @@ def resolve(kv_cache_config: Any, vllm_config: Any, interleave_tokens: int | Non
     """
     scheduler_block, hash_block = compat.block_sizes(kv_cache_config, vllm_config)
     parallel = vllm_config.parallel_config
+    groups = [_group(group, index, parallel) for index, group in enumerate(kv_cache_config.kv_cache_groups)]
+    if compat.drops_draft_blocks(vllm_config):
+        _mark_drafts(groups)
     geometry = _core.Geometry(
-        groups=[_group(group, index, parallel) for index, group in enumerate(kv_cache_config.kv_cache_groups)],
+        groups=groups,
         parallel={
             "tp": parallel.tensor_parallel_size,
             "pp": parallel.pipeline_parallel_size,
@@ -51,6 +54,22 @@ def resolve(kv_cache_config: Any, vllm_config: Any, interleave_tokens: int | Non
             f"{geometry.scheduler_block_tokens}; HostKV cannot serve this combination of groups and context parallelism"
         )
     return geometry
+
+
+def _mark_drafts(groups: list[dict[str, Any]]) -> None:
+    """Where the engine cannot tell which groups hold layers of its draft model (EAGLE), it marks none and drops in all.
+
+    Full attention that drops is enough: it sees the token behind a hit, which is what the hit lacks. Windows are marked
+    where there is nothing else.
+    """
+    if any(group["eagle"] for group in groups):
+        return
+    for kinds in (("full", "mla"), ("sliding_window",)):
+        marked = [group for group in groups if group["kind"] in kinds]
+        for group in marked:
+            group["eagle"] = True
+        if marked:
+            return
 
 
 def damages_fine_hits(kv_cache_config: Any, geometry: _core.Geometry) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from vllm.v1.kv_cache_interface import get_mamba_prefill_checkpoint_position, is_mamba_prefill_checkpoint_valid
 
+from vllm_on_cpu.byte_worker_drafts import DraftLayers
 from vllm_on_cpu.byte_worker_groups import Group, Layout, groups_of, places
 from vllm_on_cpu.byte_worker_memory import Memory, WrongByte
 from vllm_on_cpu.byte_worker_requests import Chunk, Requests
@@ -24,7 +25,8 @@ from vllm_on_cpu.byte_worker_tokens import FIRST_OUTPUT, NUM_OUTPUTS
 
 @dataclass(frozen=True)
 class Setup:
-    """hash_block, alignment: as the engine resolved them. draft_hits: how likely a draft is right."""
+    """hash_block, alignment: as the engine resolved them. drops_unit: its lookups drop what they found last, and states
+    are exported one unit further in front. draft_hits: how likely a draft is right."""
 
     layout: Layout
     hash_block: int
@@ -51,6 +53,7 @@ class ByteWorker:
         self.setup = setup
         self.groups = groups_of(kv_cache_config, setup.layout.dcp)
         self.memory = Memory(self.groups, setup.layout, kv_cache_config.num_blocks)
+        self.draft_layers = DraftLayers(self.groups, setup.layout, self.memory, setup.num_drafts)
         self.requests = Requests(setup.v2)
         self._numbers = numbers
         self._step = 0
@@ -64,7 +67,9 @@ class ByteWorker:
             self.memory.copy(output.kv_cache_block_copies)
         chunks = self.requests.take(output, self._step, processed)
         self._forward(chunks)
-        result = self._sample(chunks, bool(getattr(output, "skip_drafts", False)))
+        skip_drafts = bool(getattr(output, "skip_drafts", False))
+        result = self._sample(chunks, skip_drafts)
+        self.draft_layers.run(chunks, skip_drafts)
         self._step += 1
         return result
 
@@ -84,7 +89,7 @@ class ByteWorker:
     def _each(self, chunks: Sequence[Chunk], states: bool) -> Iterator[tuple[Chunk, Group]]:
         for chunk in chunks:
             for group in self.groups:
-                if (group.kind == "state") == states:
+                if (group.kind == "state") == states and group.target_rows:
                     yield chunk, group
 
     # ------------------------------------------------------------------------------------------------ rows

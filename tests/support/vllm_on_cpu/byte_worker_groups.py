@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from vllm.v1 import kv_cache_interface as specs
 
 STATE_WORDS = 2
+DRAFT_LAYER = "draft"  # names of layers of a draft model begin so
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Group:
-    """kind: "full", "window", "chunked", "ring" or "state". reach: tokens that a query sees, its own among them."""
+    """kind: "full", "window", "chunked", "ring" or "state". reach: tokens that a query sees, its own among them.
+
+    target_rows, draft_rows: has layers of the model itself, of a draft model. Where it has both, a token has a row of
+    each.
+    """
 
     index: int
     kind: str
@@ -33,6 +38,8 @@ class Group:
     num_speculative: int = 0
     checkpoint_alignment: int | None = None
     exports: bool = False
+    target_rows: bool = True
+    draft_rows: bool = False
 
     def span(self, layout: Layout) -> int:
         return self.block_tokens * (layout.dcp if self.sharded else 1)
@@ -42,7 +49,12 @@ class Group:
         """Of a block on one rank."""
         if self.kind == "state":
             return STATE_WORDS + 1 + self.num_speculative
-        return self.block_tokens // self.entry_tokens
+        return self.block_tokens // self.entry_tokens * (self.target_rows + self.draft_rows)
+
+    @property
+    def first_draft_word(self) -> int:
+        """Of a block, behind the rows of the model itself."""
+        return self.block_tokens // self.entry_tokens * self.target_rows
 
     def first_read(self, begin: int, own_start: int) -> int:
         """The first token that a query at `begin` sees; own_start: where this admission began to compute."""
@@ -109,4 +121,14 @@ def group_of(index: int, spec: Any, dcp: int) -> Group:
 
 
 def groups_of(kv_cache_config: Any, dcp: int) -> list[Group]:
-    return [group_of(index, group.kv_cache_spec, dcp) for index, group in enumerate(kv_cache_config.kv_cache_groups)]
+    return [_with_layers(index, group, dcp) for index, group in enumerate(kv_cache_config.kv_cache_groups)]
+
+
+def _with_layers(index: int, of: Any, dcp: int) -> Group:
+    group = group_of(index, of.kv_cache_spec, dcp)
+    drafts = [name.startswith(DRAFT_LAYER) for name in of.layer_names]
+    if not any(drafts):
+        return group
+    if group.kind not in ("full", "window") or group.entry_tokens > 1:
+        raise ValueError(f"group {index}: layers of a draft model are modelled in full attention and windows only")
+    return replace(group, target_rows=not all(drafts), draft_rows=True)

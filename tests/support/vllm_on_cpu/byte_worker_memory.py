@@ -24,7 +24,9 @@ class Memory:
         width = max(group.num_words for group in groups)
         self.words = np.full((layout.num_ranks, num_blocks, width), SPOILT)
         ranks = range(layout.num_ranks)
-        self._row_salts = np.array([[salts(1, g.index, rank)[0] for rank in ranks] for g in groups])
+        self._row_salts, self._draft_salts = (
+            np.array([[salts(1, g.index, rank, *layer)[0] for rank in ranks] for g in groups]) for layer in ((), (2,))
+        )
         num_salts = STATE_WORDS + 1
         self._state_salts = np.array([[salts(num_salts, g.index, rank, 1) for rank in ranks] for g in groups])
         self._ranks = np.arange(layout.num_ranks)
@@ -49,26 +51,39 @@ class Memory:
     def _num_replicas(self, at: Places) -> int:
         return self.layout.num_ranks // (1 if at.owners is None else self.layout.dcp)
 
-    def write_rows(self, group: Group, table: Sequence[int], at: Places, numbers: np.ndarray) -> None:
-        """numbers: of every prefix by length; the row of a token is that of the prefix which it ends."""
+    def write_rows(
+        self, group: Group, table: Sequence[int], at: Places, numbers: np.ndarray, draft: bool = False
+    ) -> None:
+        """numbers: of every prefix by length; the row of a token is that of the prefix which it ends, in a draft
+        model's layer that of one token more."""
         blocks = np.asarray(table)
-        values = numbers[at.tokens + 1]
+        values = numbers[at.tokens + 1 + draft]
         for replica in range(self._num_replicas(at)):
             index = self._index(blocks, at, replica)
-            self.words[index] = values ^ self._row_salts[group.index][index[0]]
+            self.words[index] = values ^ self._salts_of(group, draft)[index[0]]
 
-    def wrong_row(self, group: Group, table: Sequence[int], at: Places, numbers: np.ndarray) -> tuple[int, int] | None:
+    def spoil_rows(self, table: Sequence[int], at: Places) -> None:
+        """What a draft model writes for tokens that were not accepted: nobody may read it."""
+        for replica in range(self._num_replicas(at)):
+            self.words[self._index(np.asarray(table), at, replica)] = SPOILT
+
+    def wrong_row(
+        self, group: Group, table: Sequence[int], at: Places, numbers: np.ndarray, draft: bool = False
+    ) -> tuple[int, int] | None:
         """(rank, token) of a row that is not right, None where all are."""
         blocks = np.asarray(table)
-        expected = numbers[at.tokens + 1]
+        expected = numbers[at.tokens + 1 + draft]
         for replica in range(self._num_replicas(at)):
             index = self._index(blocks, at, replica)
-            differ = self.words[index] != expected ^ self._row_salts[group.index][index[0]]
+            differ = self.words[index] != expected ^ self._salts_of(group, draft)[index[0]]
             differ |= index[1] == 0
             if differ.any():
                 first = int(np.argmax(differ))
                 return int(index[0][first]), int(at.tokens[first])
         return None
+
+    def _salts_of(self, group: Group, draft: bool) -> np.ndarray:
+        return (self._draft_salts if draft else self._row_salts)[group.index]
 
     # ------------------------------------------------------------------------------------------------ states
 

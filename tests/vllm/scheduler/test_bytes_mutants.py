@@ -15,6 +15,7 @@ from bytes_model.shapes import MODES
 from vllm_on_cpu import byte_worker
 from vllm_on_cpu.byte_worker_memory import SPOILT, WrongByte
 
+from hostkv.vllm import compat, geometry
 from hostkv.vllm.scheduler_side import SchedulerSide
 
 MOST_ENGINES = 30
@@ -106,6 +107,18 @@ def _first_row_unnamed(before: Any, ranks: ByteRanks, rank: int, request: Any, r
     before(ranks, rank, request, rows[1:] or rows)
 
 
+def _drops_nothing(patch: pytest.MonkeyPatch) -> None:
+    """HostKV takes the groups of a draft model for others."""
+    before = geometry._group
+    patch.setattr(geometry, "_group", lambda *arguments: {**before(*arguments), "eagle": False})
+    patch.setattr(compat, "drops_draft_blocks", lambda config: False)
+
+
+def _drops_where_marked(patch: pytest.MonkeyPatch) -> None:
+    """HostKV sees draft models only where the engine marks their groups."""
+    patch.setattr(compat, "drops_draft_blocks", lambda config: False)
+
+
 def on_ranks(name: str, change: Callable[..., Any]) -> Planter:
     return around(name, ByteRanks, change)
 
@@ -126,6 +139,12 @@ FAULTS: dict[str, tuple[str, str, Planter, str]] = {
     "a store reads after its answer": ("full and window", "ahead-v1", on_ranks("_store", _reads_late), "rank"),
     "a store reads before the forward pass": ("full", "sync-v1", around("execute", Steps, _too_early), r"\(full\)"),
     "a store loses the last row of a block": ("five groups", "sync-v1", on_ranks("_store", _kept_as_spoilt), "rank"),
+    "nothing is dropped for a draft group": ("draft group", "sync-v1", _drops_nothing, r"\(full, draft\)"),
+    "nothing is dropped for a draft window": ("draft window", "ahead-v1", _drops_nothing, r"\(window, draft\)"),
+    "nothing is dropped beside states": ("draft group beside states", "ahead-v2", _drops_nothing, r"\(full, draft\)"),
+    "nothing is dropped for drafts that the engine does not name": (
+        "draft group", "sync-v2", _drops_where_marked, r"\(full, draft\)",
+    ),
 }  # fmt: skip
 
 

@@ -69,6 +69,7 @@ def play_one(family: str, mode: str, numbers: random.Random) -> Counter[str]:
         play.play(40)
     worker, ranks = rig.worker, rig.ranks
     assert worker.rows_checked > 0
+    assert worker.draft_layers.rows_checked > 0 or not rig.shape.draft_groups
     return play.counts + Counter({
         "loads": ranks.loads, "failures": ranks.failures, "device copies": ranks.device_copies,
         "exports": worker.exports, "drafts accepted": worker.drafts_accepted, "drafts rejected": worker.drafts_rejected,

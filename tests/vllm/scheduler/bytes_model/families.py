@@ -12,6 +12,9 @@ from vllm_on_cpu.byte_worker_groups import Layout, groups_of
 
 from bytes_model.shapes import Mode, Pools, Rig, Shape, build
 
+# Hits that would have been a unit longer, and wrong, had nothing been dropped.
+DROPS = ("drops on the device", "drops on the host")
+
 
 @dataclass(frozen=True)
 class Family:
@@ -104,6 +107,60 @@ def _latent_and_states(numbers: random.Random) -> Shape:
     return Shape([parts.mla(block), parts.mamba(block * dcp)], block * dcp, block, layout)
 
 
+def _chunked(numbers: random.Random) -> Shape:
+    """All blocks as long as those of the chunks, or the connector refuses the model."""
+    block = numbers.choice((8, 16))
+    groups = [parts.chunked(block, block * numbers.choice((1, 2, 5)))] * numbers.choice((1, 2))
+    return Shape([*groups, parts.full(block)], block, layout=Layout(numbers.choice((1, 2))))
+
+
+def _draft_group(numbers: random.Random) -> Shape:
+    """A draft model's attention beside that of the model: in its group, or in one that is alike, longer, or whole on
+    every rank."""
+    block = numbers.choice((8, 16, 32))
+    count, layout = numbers.choice((1, 2, 4)), _dealt_out(numbers, block)
+    if numbers.random() < 0.3:
+        return Shape([parts.full(block)], block, None, layout, count, ["beside"], numbers.random() < 0.5)
+    target = numbers.choice((parts.full(block), parts.mla(block)))
+    draft = numbers.choice((parts.full(block), parts.full(2 * block), parts.full(block, sharded=layout.dcp == 1)))
+    return Shape([target, draft], block, None, layout, count, ["", "own"], numbers.random() < 0.7)
+
+
+def _draft_beside_windows(numbers: random.Random) -> Shape:
+    block, count = numbers.choice((8, 16)), numbers.choice((1, 3))
+    window = parts.window(block, numbers.choice((20, 64, 100)))
+    groups, layers = numbers.choice((
+        ([window, parts.full(block)], ["", "beside"]),
+        ([window, window, parts.full(2 * block), parts.full(block)], ["", "", "", "own"]),
+    ))  # fmt: skip
+    return Shape(groups, block, None, Layout(numbers.choice((1, 2))), count, layers, numbers.random() < 0.7)
+
+
+def _draft_window(numbers: random.Random) -> Shape:
+    """The draft model sees a window only, its own or that of the model's layers."""
+    block, count = numbers.choice((8, 16)), numbers.choice((1, 3))
+    window = parts.window(block, numbers.choice((20, 64, 100)))
+    groups, layers = numbers.choice((
+        ([window, parts.full(block)], ["own", ""]),
+        ([window, window, parts.full(2 * block)], ["", "own", ""]),
+        ([parts.window(block, 2 * block), window, parts.full(block)], ["", "own", ""]),
+    ))  # fmt: skip
+    return Shape(groups, block, None, Layout(numbers.choice((1, 2))), count, layers)
+
+
+def _draft_beside_states(numbers: random.Random) -> Shape:
+    block, count = numbers.choice((32, 64)), numbers.choice((1, 2, 4))
+    unit, layout = numbers.choice((8, 16)), _dealt_out(numbers, block)
+    states = [parts.mamba(block, count, checkpoint_alignment=numbers.choice((None, 1)))] * numbers.choice((1, 2))
+    groups, layers = numbers.choice((
+        ([parts.full(block)], ["beside"]),
+        ([parts.full(block), parts.full(block)], ["", "own"]),
+        ([parts.mla(block), parts.full(block, sharded=layout.dcp == 1)], ["", "own"]),
+    ))  # fmt: skip
+    draft_layers = [""] * len(states) + layers
+    return Shape([*states, *groups], block, unit, layout, count, draft_layers, numbers.random() < 0.7)
+
+
 FAMILIES = {
     "full": Family(_full),
     "full and window": Family(_full_and_window),
@@ -117,6 +174,11 @@ FAMILIES = {
     "drafts of attention": Family(_drafts_of_attention, has_drafts=True),
     "five groups": Family(_five_groups),
     "latent and states": Family(_latent_and_states, ("block copies",)),
+    "chunks": Family(_chunked),
+    "draft group": Family(_draft_group, DROPS, has_drafts=True),
+    "draft group beside windows": Family(_draft_beside_windows, DROPS, has_drafts=True),
+    "draft window": Family(_draft_window, DROPS, has_drafts=True),
+    "draft group beside states": Family(_draft_beside_states, ("block copies", *DROPS), has_drafts=True),
 }
 
 
@@ -144,7 +206,7 @@ class _Groups:
     """The part of a KV cache configuration that groups_of reads."""
 
     def __init__(self, specs: Any) -> None:
-        self.kv_cache_groups = [parts.KVCacheGroupSpec([], spec) for spec in specs]
+        self.kv_cache_groups = [parts.KVCacheGroupSpec(["layer"], spec) for spec in specs]
 
 
 def draw_rig(family: Family, mode: Mode, numbers: random.Random) -> tuple[Rig, int]:

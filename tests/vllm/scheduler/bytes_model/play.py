@@ -9,6 +9,7 @@ from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus
+from vllm_on_cpu.byte_worker_tokens import Truth
 
 from bytes_model.shapes import Rig
 
@@ -70,6 +71,23 @@ class Steps:
         raise AssertionError(f"never at rest: {list(self.scheduler.requests.values())}")
 
 
+class Texts:
+    """Which token follows each prefix of whole hash blocks, in the text that came first."""
+
+    def __init__(self, unit: int) -> None:
+        self._unit = unit
+        self._next: dict[int, int] = {}
+
+    def leaves(self, truth: Truth, end: int) -> int | None:
+        """Where within `end` tokens this text leaves the first one right behind a hash block. None: nowhere."""
+        numbers = truth.numbers(end + 1)
+        for tokens in range(self._unit, end + 1, self._unit):
+            token = truth.token(tokens)
+            if self._next.setdefault(int(numbers[tokens]), token) != token:
+                return tokens
+        return None
+
+
 class Play(Steps):
     """One engine, random requests. span: the longest block of the shape, in tokens; it sets the lengths of prompts."""
 
@@ -78,6 +96,12 @@ class Play(Steps):
         self.numbers, self.span = numbers, span
         self._prompts = [[numbers.randrange(100, 500) for _ in range(6 * span)] for _ in range(4)]
         self._count = 0
+        self._texts = Texts(rig.engine.hash_block) if rig.shape.draft_groups else None
+        self._before = deque(self._prompts, 8)
+        self._leaves: dict[str, int] = {}  # request -> the block's end where it leaves the text of others
+        for prompt in self._prompts:
+            if self._texts is not None:
+                self._texts.leaves(Truth(prompt), len(prompt))
 
     def add(self) -> None:
         numbers, unit = self.numbers, self.rig.engine.hash_block
@@ -88,12 +112,26 @@ class Play(Steps):
             truth = self.rig.worker.requests.truth(f"turn of {len(prompt)} {self._count}", prompt)
             truth.until(len(prompt) + numbers.randrange(1, 2 * unit + 2))
             prompt = list(truth.tokens)
+        if self._texts is not None and numbers.random() < 0.25:
+            prompt = self._leaving()
+        self._before.append(prompt)
         self._count += 1
-        name = f"r{self._count}"
-        request = self.rig.engine.add(name, prompt, numbers.choice((1, 2, 20, 50)))
-        self.rig.worker.requests.truth(name, prompt)
-        if numbers.random() < 0.1:
-            request.kv_transfer_params = {"max_offload_tokens": numbers.choice((0, unit, 2 * unit + 1, 100_000))}
+        name, num_answers = f"r{self._count}", numbers.choice((1, 2, 20, 50))
+        truth = self.rig.worker.requests.truth(name, prompt)
+        limits = [numbers.choice((0, unit, 2 * unit + 1, 100_000))] if numbers.random() < 0.1 else []
+        left = self._texts and self._texts.leaves(truth, len(prompt) + num_answers + self.rig.shape.num_drafts)
+        if left:
+            self._leaves[name] = left
+            self.rig.most_hashed[name] = left - 1
+            limits.append(left - 1)
+        how = {"extra_args": {"kv_transfer_params": {"max_offload_tokens": min(limits)}}} if limits else {}
+        self.rig.engine.add(name, prompt, num_answers, **how)
+
+    def _leaving(self) -> list[int]:
+        """An earlier prompt up to the end of its last whole hash block, and something else."""
+        prompt, unit = self.numbers.choice(self._before), self.rig.engine.hash_block
+        begin = prompt[: len(prompt) // unit * unit]
+        return begin + [self.numbers.randrange(100, 500) for _ in range(self.numbers.randrange(1, self.span))]
 
     def _length(self) -> int:
         unit = self.rig.engine.hash_block
@@ -138,9 +176,12 @@ class Play(Steps):
         """Everything ends; then nothing may be left."""
         self.rig.ranks.hold_chance = self.rig.ranks.fail_chance = 0.0
         self.settle()
-        for device, host in self.rig.engine.hits.values():
+        unit = self.rig.worker.setup.alignment
+        for name, (device, host) in self.rig.engine.hits.items():
             self.counts["device hits"] += device > 0
             self.counts["host hits"] += host > 0
+            if name in self._leaves and 0 < device + host == self._leaves[name] - unit:
+                self.counts["drops on the host" if host else "drops on the device"] += 1
         self.rig.engine.hits.clear()
         self.scheduler.reset_prefix_cache()
         self.rig.engine.check_rest()

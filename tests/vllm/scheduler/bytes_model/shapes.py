@@ -14,8 +14,8 @@ from rig.engine import Engine
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm_on_cpu.byte_worker import ByteWorker, Setup
-from vllm_on_cpu.byte_worker_corrections import correct
-from vllm_on_cpu.byte_worker_groups import Layout
+from vllm_on_cpu.byte_worker_corrections import correct, hash_drafts_up_to
+from vllm_on_cpu.byte_worker_groups import DRAFT_LAYER, Layout
 
 from bytes_model.host import ByteRanks
 
@@ -24,17 +24,35 @@ ONE_RANK = Layout()
 
 @dataclass(frozen=True)
 class Shape:
-    """block_tokens: what the engine takes for its block size, with states their span. unit: prefix_match_unit."""
+    """block_tokens: what the engine takes for its block size, with states their span. unit: prefix_match_unit.
+
+    draft_layers: what a draft model has in each group: "own" layers only, layers "beside" those of the model, nothing
+    (""). names_drafts: the engine marks the groups, as with MTP; else none, as with EAGLE, where all drop.
+    """
 
     specs: Sequence[Any]
     block_tokens: int
     unit: int | None = None
     layout: Layout = ONE_RANK
     num_drafts: int = 0
+    draft_layers: Sequence[str] = ()
+    names_drafts: bool = True
 
     @property
     def has_states(self) -> bool:
         return any(isinstance(spec, parts.MambaSpec) for spec in self.specs)
+
+    @property
+    def draft_groups(self) -> list[int]:
+        return [index for index, kind in enumerate(self.draft_layers) if kind]
+
+    @property
+    def layers(self) -> list[list[str]] | None:
+        """Names of each group's."""
+        if not self.draft_layers:
+            return None
+        of_kind = {"own": (DRAFT_LAYER,), "beside": ("layer", DRAFT_LAYER), "": ("layer",)}
+        return [[f"{name}{index}" for name in of_kind[kind]] for index, kind in enumerate(self.draft_layers)]
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,9 @@ class Rig:
     worker: ByteWorker
     ranks: ByteRanks
     mode: Mode
+    shape: Shape
+    # Of requests that leave a text right behind a block, in front of which their drafts get no hash.
+    most_hashed: dict[str, int]
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -100,21 +121,32 @@ def build(shape: Shape, mode: Mode, pools: Pools, numbers: random.Random, memory
         parts.HOSTKV, pools.host, shape.block_tokens, prefix_match_unit=shape.unit, align=shape.has_states, **how
     )
     if shape.num_drafts:
-        parts.with_drafts(config, shape.num_drafts)
+        parts.with_drafts(config, shape.num_drafts, _method(shape))
     layout = Layout(shape.layout.num_ranks * mode.pp, shape.layout.dcp, shape.layout.interleave)
     parts.in_parallel(config, layout.num_ranks, layout.dcp, layout.interleave, mode.pp)
     config.scheduler_config.async_scheduling = mode.run_ahead
-    kv = parts.kv_config(shape.specs, pools.device + 1, config, memory)
+    kv = parts.kv_config(
+        shape.specs, pools.device + 1, config, memory, shape.layers, shape.draft_groups if shape.names_drafts else ()
+    )
     with _runner(mode.v2):
         scheduler_class = AsyncScheduler if mode.run_ahead else Scheduler
         engine = Engine(config, kv, pools.host, layout.num_ranks, scheduler_class)
         assert config.max_concurrent_batches == mode.in_flight
     correct(engine.scheduler)
+    most_hashed: dict[str, int] = {}
+    if shape.draft_groups:
+        hash_drafts_up_to(engine.scheduler, shape.draft_groups, most_hashed)
     coordinator = engine.scheduler.kv_cache_manager.coordinator
     alignment = getattr(coordinator, "_cache_hit_alignment_tokens", engine.scheduler.block_size)
-    setup = Setup(layout, engine.hash_block, alignment, mode.v2, shape.num_drafts)
+    setup = Setup(layout, engine.hash_block, alignment, mode.v2, shape.num_drafts, bool(shape.draft_groups))
     worker = ByteWorker(kv, setup, numbers)
     ranks = ByteRanks(worker, numbers)
     ranks.cuts_in_place = engine.ranks.cuts_in_place
     engine.ranks = ranks
-    return Rig(engine, worker, ranks, mode)
+    return Rig(engine, worker, ranks, mode, shape, most_hashed)
+
+
+def _method(shape: Shape) -> str:
+    if not shape.draft_groups:
+        return "ngram"
+    return "mtp" if shape.names_drafts else "eagle"
