@@ -107,7 +107,7 @@ Status ConnectorLink::start_stores() {
   return {};
 }
 
-Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
+Result<std::vector<JobResult>> ConnectorLink::end_step() {
   std::vector<JobResult> results;
   for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
     Result<std::vector<JobResult>> of_rank = worker->poll();
@@ -115,6 +115,10 @@ Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
     results.insert(results.end(), std::make_move_iterator(of_rank->begin()), std::make_move_iterator(of_rank->end()));
   }
   std::ranges::stable_sort(results, {}, &JobResult::job);  // loads and stores end in any order
+  return results;
+}
+
+std::vector<LoadOutcome> ConnectorLink::deliver(std::span<const JobResult> results) {
   scheduler_->on_worker_results(results);
   return scheduler_->take_load_outcomes();
 }

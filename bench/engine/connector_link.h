@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "bench/engine/block_pool.h"
@@ -60,8 +61,10 @@ class ConnectorLink {
   Status begin_step(const StepInput& step);
   // Behind the launch of the forward.
   Status start_stores();
-  // Results of all ranks to the scheduler side; the loads that ended.
-  Result<std::vector<LoadOutcome>> end_step();
+  // What all ranks have to report, once a step and before the next one begins.
+  Result<std::vector<JobResult>> end_step();
+  // Reports to the scheduler side; the loads that ended. Steps later, where the engine runs ahead.
+  std::vector<LoadOutcome> deliver(std::span<const JobResult> results);
   // Until no rank copies; kDeadlineExceeded when a rank still does after `timeout`.
   Status wait_idle(std::chrono::nanoseconds timeout);
 

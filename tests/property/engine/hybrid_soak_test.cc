@@ -1,6 +1,6 @@
 // Long random runs over every feature of the engine at once: fine and coarse boundaries, DCP with interleave, drafts,
 // speculative tokens, checkpoints, retention, bounded replay, fewer tokens than offered, preemption, abort, eviction,
-// reset, eager and lazy stores. After every step nothing is lost (R15) and no byte was wrong; at the end nothing is
+// reset, eager and lazy stores, steps planned ahead of the results. After every step nothing is lost (R15) and no byte was wrong; at the end nothing is
 // pinned, and every configuration has had hits.
 
 #include <gtest/gtest.h>
@@ -57,6 +57,7 @@ class HybridSoak {
     EngineConfig config = device_config(c.groups, 0);
     config.offload = true;
     config.seed = seed;
+    draw_scheduling(config, seed);
     if (c.hash_block_tokens > 0) config.geometry.hash_block_tokens = c.hash_block_tokens;
     config.geometry.parallel.dcp = c.dcp;
     config.geometry.parallel.interleave_tokens = c.dcp > 1 && one_in(random_, 2) ? 2 : 1;
@@ -83,7 +84,7 @@ class HybridSoak {
     }
     config.num_device_blocks += pick(0, 20);
     config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, pick(60, 240));
-    described_ = "retention " + std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
+    described_ = "steps ahead " + std::to_string(config.steps_ahead()) + ", retention " + std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
                  std::to_string(config.num_speculative_tokens) + ", checkpoints " +
                  std::to_string(config.prefill_checkpoints) + ", replay " + std::to_string(config.replay_tokens) +
                  ", lazy " + std::to_string(config.connector.store_mode == StoreMode::kLazy) + ", coarse " +
@@ -144,6 +145,7 @@ class HybridSoak {
     if (one_in(random_, 3)) prompt.back() = static_cast<std::int32_t>(pick(1, 3));
     RequestSpec spec{.prompt_tokens = std::move(prompt), .max_new_tokens = one_in(random_, 4) ? 1 : pick(1, kMostNew)};
     spec.skip_reading_cache = one_in(random_, 20);
+    draw_end(random_, spec);
     const Result<RequestId> id = engine_->add_request(std::move(spec));
     ASSERT_TRUE(id.has_value()) << id.error().to_string();
     ++num_added_;
