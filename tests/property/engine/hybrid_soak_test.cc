@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 
 #include "tests/support/engine_support.h"
 #include "tests/support/random.h"
@@ -136,13 +137,15 @@ class HybridSoak {
     check();
   }
 
-  // Prompts share prefixes of a few families; ends fall on and beside boundaries.
+  // Prompts share prefixes of a few families; ends fall on and beside boundaries. Some go on behind an earlier answer.
   void add() {
+    remember_answer();
     const auto family = static_cast<std::int32_t>(pick(1, 4));
     std::int64_t num_tokens = pick(1, most_prompt_);
     if (one_in(random_, 3)) num_tokens = std::max<std::int64_t>(1, num_tokens / 8 * 8 + pick(0, 1));
     std::vector<std::int32_t> prompt = make_prompt(num_tokens, family);
     if (one_in(random_, 3)) prompt.back() = static_cast<std::int32_t>(pick(1, 3));
+    if (!answered_.empty() && one_in(random_, 3)) prompt = go_on_behind(answered_[answered_.size() / 2]);
     RequestSpec spec{.prompt_tokens = std::move(prompt), .max_new_tokens = one_in(random_, 4) ? 1 : pick(1, kMostNew)};
     spec.skip_reading_cache = one_in(random_, 20);
     draw_end(random_, spec);
@@ -151,10 +154,29 @@ class HybridSoak {
     ++num_added_;
   }
 
+  // Prompt and answer so far of a living request, the last few of them.
+  void remember_answer() {
+    if (num_added_ == 0) return;
+    const Request* request = engine_->request(RequestId{static_cast<std::uint64_t>(pick(1, num_added_))});
+    for (std::int64_t id = num_added_; request == nullptr && id > 0; --id) {
+      request = engine_->request(RequestId{static_cast<std::uint64_t>(id)});
+      if (id + 8 < num_added_) return;
+    }
+    if (request == nullptr || request->num_output_tokens() == 0) return;
+    answered_.push_back(request->tokens);
+    if (answered_.size() > 4) answered_.pop_front();
+  }
+  std::vector<std::int32_t> go_on_behind(std::vector<std::int32_t> tokens) {
+    tokens.push_back(static_cast<std::int32_t>(pick(1, 3)));
+    if (std::ssize(tokens) > most_prompt_) tokens.resize(static_cast<std::size_t>(most_prompt_));
+    return tokens;
+  }
+
   void check() { expect_sound(*engine_); }
 
   Random random_;
   std::unique_ptr<EngineImpl> engine_;
+  std::deque<std::vector<std::int32_t>> answered_;
   std::string described_;
   std::int64_t most_prompt_ = 1;
   std::int64_t num_added_ = 0;

@@ -96,9 +96,10 @@ TEST(RunAhead, DraftsInFlightCountAsAcceptedUntilTheirResultsCome) {
 }
 
 TEST(RunAhead, AStateThatDraftsInFlightPassIsHandedOffAndFound) {
-  for (const std::int64_t steps : {1, 2}) {
-    EngineConfig config = ahead(device_config({full(32), mamba(32)}, 60), steps);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    EngineConfig config = ahead(device_config({full(32), mamba(32)}, 60), seed % 2 == 0 ? 2 : 1);
     config.num_speculative_tokens = 3;
+    config.seed = seed;
     const auto engine = make_engine(config);
     const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(20), .max_new_tokens = 200});
     std::vector<std::int32_t> tokens;
@@ -110,8 +111,10 @@ TEST(RunAhead, AStateThatDraftsInFlightPassIsHandedOffAndFound) {
     }
     EXPECT_EQ(boundaries, (std::set<std::int64_t>{32, 64, 96, 128, 160, 192}));
     engine->take_reports();
-    tokens.resize(193);
-    EXPECT_EQ(run_prompt(*engine, tokens).device_hit_tokens, 192);
+    for (const std::int64_t boundary : boundaries) {
+      const std::vector<std::int32_t> prompt(tokens.begin(), tokens.begin() + boundary + 1);
+      EXPECT_EQ(run_prompt(*engine, prompt).device_hit_tokens, boundary);
+    }
     expect_sound(*engine);
   }
 }
