@@ -32,7 +32,8 @@ void ConnectorBlocks::find_cached(GroupIndex group, std::span<const std::byte> h
                                   std::span<BlockId> blocks) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     blocks[i] = pool_.find(key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes))).value_or(kNullBlock);
-    if (blocks[i] != kNullBlock && may_be_written_over(group, blocks[i])) blocks[i] = kNullBlock;
+    if (blocks[i] == kNullBlock) continue;
+    if (may_be_written_over(group, blocks[i]) || (is_hidden_ && is_hidden_(blocks[i]))) blocks[i] = kNullBlock;
   }
 }
 

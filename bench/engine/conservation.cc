@@ -35,7 +35,8 @@ Status EngineImpl::check_owners() const {
 Status EngineImpl::check_steps_in_flight() const {
   std::vector<BlockId> deferred;
   for (const DeferredFrees& entry : scheduler_.deferred_frees()) {
-    for (const std::vector<BlockId>& blocks : entry.blocks) deferred.insert(deferred.end(), blocks.begin(), blocks.end());
+    for (const std::vector<BlockId>& blocks : entry.blocks)
+      deferred.insert(deferred.end(), blocks.begin(), blocks.end());
   }
   std::ranges::sort(deferred);
   for (const StepInFlight& step : in_flight_) {
@@ -48,12 +49,12 @@ Status EngineImpl::check_steps_in_flight() const {
         if (owner != nullptr) std::ranges::sort(kept);
         std::vector<BlockId> used;
         append_used_blocks(geometry_, GroupIndex{g}, chunk.forward, used);
-        const auto lost = std::ranges::find_if_not(
-            used, [&](BlockId block) { return std::ranges::binary_search(kept, block); });
+        const auto lost =
+            std::ranges::find_if_not(used, [&](BlockId block) { return std::ranges::binary_search(kept, block); });
         if (lost == used.end()) continue;
-        return Status(StatusCode::kInternal, "R13: step " + std::to_string(step.number) + " is in flight and uses block " +
-                                                 std::to_string(lost->value()) + " of " +
-                                                 geometry_.group_label(GroupIndex{g}) + ", which request " +
+        return Status(StatusCode::kInternal, "R13: step " + std::to_string(step.number) +
+                                                 " is in flight and uses block " + std::to_string(lost->value()) +
+                                                 " of " + geometry_.group_label(GroupIndex{g}) + ", which request " +
                                                  std::to_string(chunk.id.value()) + " has given back");
       }
     }

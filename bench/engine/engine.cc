@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kIdleWait{20};
 constexpr std::chrono::seconds kSettleTimeout{60};
 constexpr std::int64_t kSlotAlignmentBytes = 128;
 constexpr std::uint64_t kSampleOneIn = 16;
+constexpr int kLoadRounds = 1000;
 
 // A half filled block is copied while its request appends rows behind the boundary that the copy is for. Nobody reads
 // those rows under that key; ThreadSanitizer cannot know it.
@@ -141,6 +142,10 @@ Status EngineImpl::connect() {
   if (!link) return link.error();
   link_ = std::move(*link);
   scheduler_.set_connector(&link_->scheduler());
+  // Then loads, and the device copies among them, run before the step's forward, not behind it.
+  if (config_.load_mode == LoadMode::kSynchronous) {
+    link_->blocks().set_hidden([this](BlockId block) { return scheduler_.is_keyed_in_this_pass(block); });
+  }
   return {};
 }
 
@@ -161,14 +166,36 @@ void EngineImpl::launch_forward(StepInFlight& step) {
   step.forward = runner_.launch(std::move(forwards));
 }
 
+// Copies first: what they read may be a load's target in the same step. A load that brings nothing must not find old
+// bytes that happen to be right.
+void EngineImpl::prepare_blocks() {
+  if (config_.check == CheckBytes::kOff) return;
+  runner_.copy(std::span(plan_.copies).subspan(std::exchange(num_copied_, plan_.copies.size())));
+  runner_.scrub(std::span(plan_.load_targets).subspan(std::exchange(num_scrubbed_, plan_.load_targets.size())));
+}
+
+// What the backend has no room for goes in a later round. Who is still loading after the last one waits for a later
+// step.
+Status EngineImpl::load_now() {
+  prepare_blocks();
+  for (int round = 0; round < kLoadRounds && scheduler_.is_loading(); ++round) {
+    if (Status status = link_->begin_step({}); !status.ok()) return status;
+    if (Status status = link_->start_stores(); !status.ok()) return status;
+    if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
+    const Result<std::vector<JobResult>> reports = link_->end_step();
+    if (!reports) return reports.error();
+    const std::vector<LoadOutcome> outcomes = link_->deliver(*reports);
+    if (Status status = scheduler_.apply_load_outcomes(outcomes); !status.ok()) return status;
+  }
+  return scheduler_.admit_loads(plan_);
+}
+
 Status EngineImpl::run_on_ranks(StepInFlight& step) {
-  if (config_.check != CheckBytes::kOff) runner_.copy(plan_.copies);
+  prepare_blocks();
   if (!link_) {
     launch_forward(step);
     return {};
   }
-  // A load that brings nothing must not find old bytes that happen to be right.
-  if (config_.check != CheckBytes::kOff) runner_.scrub(plan_.load_targets);
   const StepInput input{plan_.scheduled, plan_.hand_offs, plan_.preempted};
   if (Status status = link_->begin_step(input); !status.ok()) return status;
   if (config_.plant == Plant::kStoreBeforeCompute) {
@@ -197,10 +224,14 @@ Status EngineImpl::step() {
   Result<StepPlan> plan = scheduler_.plan_step();
   if (!plan) return plan.error();
   plan_ = std::move(*plan);
+  num_copied_ = num_scrubbed_ = 0;
   ++num_steps_;
   // The workers end one step before they begin the next.
   if (!in_flight_.empty()) {
     if (Status status = take_reports_of(in_flight_.back()); !status.ok()) return status;
+  }
+  if (config_.load_mode == LoadMode::kSynchronous && scheduler_.is_loading()) {
+    if (Status status = load_now(); !status.ok()) return status;
   }
   StepInFlight& launched = in_flight_.emplace_back();
   launched.number = plan_.number;

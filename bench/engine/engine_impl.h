@@ -53,6 +53,8 @@ class EngineImpl final : public Engine {
     std::vector<JobResult> reports;  // of the ranks
   };
 
+  void prepare_blocks();
+  Status load_now();
   void launch_forward(StepInFlight& step);
   Status run_on_ranks(StepInFlight& step);
   Status take_reports_of(StepInFlight& step);
@@ -69,6 +71,8 @@ class EngineImpl final : public Engine {
   ModelRunner runner_;
   std::unique_ptr<ConnectorLink> link_;  // null without offload
   StepPlan plan_;
+  std::size_t num_copied_ = 0;          // of the plan's copies
+  std::size_t num_scrubbed_ = 0;        // of its load targets
   std::deque<StepInFlight> in_flight_;  // the oldest first
   std::int64_t num_steps_ = 0;
 };

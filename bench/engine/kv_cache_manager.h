@@ -59,6 +59,11 @@ class KvCacheManager {
   // would overwrite it is not among them yet.
   [[nodiscard]] const std::vector<BoundaryHandOff>& hand_offs() const { return hand_offs_; }
 
+  // It got a key in this pass: what it holds under it may be written by this step's forward only.
+  [[nodiscard]] bool is_keyed_in_this_pass(BlockId block) const {
+    return states_of_this_pass_.contains(block) || blocks_of_this_pass_.contains(block);
+  }
+
   // First tables: the device hit, blocks for what a load brings up to hit + num_external_tokens, blocks for tokens up
   // to `end`. Appends the blocks that the load will fill to `load_targets`.
   [[nodiscard]] bool admit(Request& request, const PrefixHit& hit, std::int64_t num_external_tokens,
@@ -124,7 +129,7 @@ class KvCacheManager {
   bool exports_states_;
   bool caches_blocks_;
   std::unordered_set<BlockId> states_of_this_pass_;
-  std::unordered_set<BlockId> blocks_of_this_pass_;  // of attention, keyed in it
+  std::unordered_set<BlockId> blocks_of_this_pass_;  // of other groups, keyed in it
   std::vector<BlockCopy> copies_;
   std::vector<BoundaryHandOff> hand_offs_;
 };

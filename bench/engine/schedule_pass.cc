@@ -27,6 +27,14 @@ Result<StepPlan> Scheduler::plan_step() {
   return plan;
 }
 
+Status Scheduler::admit_loads(StepPlan& plan) {
+  bool is_stopped = !plan.preempted.empty() || waits_for_frees_;
+  const Status status = admit_queue(loaded_, plan, is_stopped);
+  plan.copies = cache_.copies();
+  plan.hand_offs = cache_.hand_offs();
+  return status;
+}
+
 Status Scheduler::schedule_running(StepPlan& plan) {
   for (std::size_t i = 0; i < running_.size() && budget_tokens_ > 0; ++i) {
     Request& request = *running_[i];
@@ -196,8 +204,8 @@ ScheduledRequest Scheduler::told(const Request& request, const ChunkPlan& chunk)
     return {request.id, chunk.replay_begin_tokens, chunk.end_tokens - chunk.replay_begin_tokens};
   }
   const std::int64_t computed = request.num_certain_tokens();
-  const std::int64_t written = request.num_planned_tokens - request.num_drafts_in_flight +
-                               (chunk.end_tokens - chunk.begin_tokens);
+  const std::int64_t written =
+      request.num_planned_tokens - request.num_drafts_in_flight + (chunk.end_tokens - chunk.begin_tokens);
   return {request.id, computed, std::min(written, request.num_tokens()) - computed};
 }
 

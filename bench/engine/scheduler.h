@@ -71,11 +71,15 @@ class Scheduler {
   Status abort(RequestId id);
 
   Result<StepPlan> plan_step();
+  // Adds to the step that is being planned who was loaded meanwhile (LoadMode::kSynchronous).
+  Status admit_loads(StepPlan& plan);
   // The results of a step: its forwards have run. Steps in order, each once.
   Status complete_step(std::uint64_t number, std::span<const LaunchedChunk> chunks);
   Status apply_load_outcomes(std::span<const LoadOutcome> outcomes);
 
   [[nodiscard]] bool has_requests() const { return !requests_.empty(); }
+  [[nodiscard]] bool is_loading() const { return !loading_.empty(); }
+  [[nodiscard]] bool is_keyed_in_this_pass(BlockId block) const { return cache_.is_keyed_in_this_pass(block); }
   [[nodiscard]] const std::deque<DeferredFrees>& deferred_frees() const { return deferred_frees_; }
   [[nodiscard]] std::int64_t num_preemptions() const { return num_preemptions_; }
   // Times that a request got further than ever before, or ended. Computing again what was lost is no progress.
@@ -134,10 +138,10 @@ class Scheduler {
   std::deque<Request*> waiting_;
   std::deque<Request*> loaded_;  // own loaded blocks, so they go before those that wait
   std::deque<Request*> running_;
-  std::vector<Request*> loading_;   // in any order
+  std::vector<Request*> loading_;  // in any order
   std::deque<DeferredFrees> deferred_frees_;
-  std::int64_t budget_tokens_ = 0;      // left in this pass
-  bool waits_for_frees_ = false;        // in this pass: someone who runs found no block, but some are deferred
+  std::int64_t budget_tokens_ = 0;  // left in this pass
+  bool waits_for_frees_ = false;    // in this pass: someone who runs found no block, but some are deferred
   std::uint64_t num_planned_steps_ = 0;
   std::uint64_t num_settled_steps_ = 0;
   std::uint64_t next_id_ = 1;

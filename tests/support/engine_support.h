@@ -77,10 +77,11 @@ inline void expect_sound(const Engine& engine) {
   }
 }
 
-// Both schedulings in turn: even seeds run ahead, by one step or by two.
+// Both schedulings in turn: even seeds run ahead, by one step or by two. Every third one loads in the step.
 inline void draw_scheduling(EngineConfig& config, std::uint64_t seed) {
   config.scheduling = seed % 2 == 0 ? Scheduling::kAsync : Scheduling::kSync;
   config.steps_in_flight = seed % 4 == 0 ? 2 : 1;
+  config.load_mode = seed % 3 == 0 ? LoadMode::kSynchronous : LoadMode::kAsynchronous;
 }
 
 // Now and then the answer ends by itself, which a scheduler that runs ahead learns late.

@@ -1,7 +1,7 @@
 // Long random runs over every feature of the engine at once: fine and coarse boundaries, DCP with interleave, drafts,
 // speculative tokens, checkpoints, retention, bounded replay, fewer tokens than offered, preemption, abort, eviction,
-// reset, eager and lazy stores, steps planned ahead of the results. After every step nothing is lost (R15) and no byte was wrong; at the end nothing is
-// pinned, and every configuration has had hits.
+// reset, eager and lazy stores, steps planned ahead of the results. After every step nothing is lost (R15) and no byte
+// was wrong; at the end nothing is pinned, and every configuration has had hits.
 
 #include <gtest/gtest.h>
 
@@ -85,7 +85,9 @@ class HybridSoak {
     }
     config.num_device_blocks += pick(0, 20);
     config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, pick(60, 240));
-    described_ = "steps ahead " + std::to_string(config.steps_ahead()) + ", retention " + std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
+    described_ = "steps ahead " + std::to_string(config.steps_ahead()) + ", loads in the step " +
+                 std::to_string(config.load_mode == LoadMode::kSynchronous) + ", retention " +
+                 std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
                  std::to_string(config.num_speculative_tokens) + ", checkpoints " +
                  std::to_string(config.prefill_checkpoints) + ", replay " + std::to_string(config.replay_tokens) +
                  ", lazy " + std::to_string(config.connector.store_mode == StoreMode::kLazy) + ", coarse " +

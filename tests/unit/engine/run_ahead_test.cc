@@ -40,7 +40,8 @@ TEST(RunAhead, PlansAndLaunchesStepsWhileTheFirstForwardStillStands) {
     ASSERT_TRUE(id);
     {
       const hostkv::testing::StreamGate gate(engine->compute_stream(RankIndex{0}));
-      for (std::int64_t i = 0; i < steps; ++i) ASSERT_TRUE(engine->step().ok()) << "it waited for its forward, or failed";
+      for (std::int64_t i = 0; i < steps; ++i)
+        ASSERT_TRUE(engine->step().ok()) << "it waited for its forward, or failed";
       EXPECT_EQ(engine->request(*id)->num_computed_tokens, 0);
       EXPECT_EQ(engine->request(*id)->num_output_tokens(), 0);
       EXPECT_EQ(engine->last_plan().chunks.at(0).begin_tokens, steps == 1 ? 0 : 20);
