@@ -225,6 +225,22 @@ TEST(RunAhead, ASettledRunRepeatsExactly) {
   EXPECT_EQ(run(), run());
 }
 
+// What comes back with the keys of before is not stored: the weights may have changed.
+TEST(RunAhead, AResetWhileAStepInFlightUsesBlocksTrustsNothingOfTheDevice) {
+  EngineConfig config = ahead(with_host(device_config({full(16)}, 12)));
+  config.connector.store_mode = StoreMode::kLazy;
+  const auto engine = make_engine(config);
+  const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(100, 1), .max_new_tokens = 5});
+  ASSERT_TRUE(engine->step().ok());
+  ASSERT_TRUE(engine->abort_request(*id).ok());
+  EXPECT_FALSE(engine->reset_prefix_cache(true));
+  ASSERT_TRUE(engine->run_until_idle().ok());
+  engine->take_reports();
+  run_prompt(*engine, make_prompt(100, 2));
+  run_prompt(*engine, make_prompt(100, 3));
+  EXPECT_EQ(run_prompt(*engine, make_prompt(100, 1)).host_hit_tokens, 0);
+}
+
 // The negative controls.
 
 TEST(RunAhead, BlocksThatAreFreeWhileAStepInFlightUsesThemAreSeen) {
