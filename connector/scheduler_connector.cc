@@ -374,6 +374,9 @@ bool SchedulerConnectorImpl::engine_is_clean() {
   if (!jobs_.empty()) {
     return false;  // the blocks that they pin are in no queue now, and come back with their keys
   }
+  if (engine_.num_free_blocks() < engine_.num_blocks()) {
+    return false;  // so do those that the engine keeps for its steps in flight
+  }
   std::vector<CachedBlock> cached;
   engine_.next_victims(static_cast<std::size_t>(std::max<std::int64_t>(0, engine_.num_free_blocks())), cached);
   return std::ranges::all_of(cached, [](const CachedBlock& block) { return block.hash.empty(); });

@@ -32,7 +32,8 @@ void ConnectorBlocks::find_cached(GroupIndex group, std::span<const std::byte> h
                                   std::span<BlockId> blocks) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     blocks[i] = pool_.find(key_of(group, hashes.subspan(i * hash_size_bytes, hash_size_bytes))).value_or(kNullBlock);
-    if (blocks[i] != kNullBlock && may_be_written_over(group, blocks[i])) blocks[i] = kNullBlock;
+    if (blocks[i] == kNullBlock) continue;
+    if (may_be_written_over(group, blocks[i]) || (is_hidden_ && is_hidden_(blocks[i]))) blocks[i] = kNullBlock;
   }
 }
 
@@ -109,7 +110,7 @@ Status ConnectorLink::start_stores() {
   return {};
 }
 
-Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
+Result<std::vector<JobResult>> ConnectorLink::end_step() {
   std::vector<JobResult> results;
   for (const std::unique_ptr<WorkerConnector>& worker : workers_) {
     Result<std::vector<JobResult>> of_rank = worker->poll();
@@ -117,6 +118,10 @@ Result<std::vector<LoadOutcome>> ConnectorLink::end_step() {
     results.insert(results.end(), std::make_move_iterator(of_rank->begin()), std::make_move_iterator(of_rank->end()));
   }
   std::ranges::stable_sort(results, {}, &JobResult::job);  // loads and stores end in any order
+  return results;
+}
+
+std::vector<LoadOutcome> ConnectorLink::deliver(std::span<const JobResult> results) {
   scheduler_->on_worker_results(results);
   return scheduler_->take_load_outcomes();
 }

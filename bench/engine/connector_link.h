@@ -3,7 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "bench/engine/block_pool.h"
@@ -31,6 +34,8 @@ class ConnectorBlocks final : public EngineBlocks {
   [[nodiscard]] std::uint64_t num_handed_out() const override { return pool_.num_handed_out(); }
   void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) override;
   void unpin_to_front(std::span<const BlockId> blocks) override { pool_.unpin_to_front(blocks); }
+  // Blocks that are no source of a device copy now, whatever keys they carry.
+  void set_hidden(std::function<bool(BlockId)> is_hidden) { is_hidden_ = std::move(is_hidden); }
 
  private:
   [[nodiscard]] bool may_be_written_over(GroupIndex group, BlockId block) const;
@@ -38,6 +43,7 @@ class ConnectorBlocks final : public EngineBlocks {
   const Geometry& geometry_;
   BlockPool& pool_;
   const RequestMap& requests_;
+  std::function<bool(BlockId)> is_hidden_;  // empty: none is
 };
 
 // A connector's two sides, and the protocol of a step between them.
@@ -55,13 +61,16 @@ class ConnectorLink {
 
   [[nodiscard]] SchedulerConnector& scheduler() { return *scheduler_; }
   [[nodiscard]] const SchedulerConnector& scheduler() const { return *scheduler_; }
+  [[nodiscard]] ConnectorBlocks& blocks() { return blocks_; }
 
   // Before the forward: metadata to all ranks, loads submitted.
   Status begin_step(const StepInput& step);
   // Behind the launch of the forward.
   Status start_stores();
-  // Results of all ranks to the scheduler side; the loads that ended.
-  Result<std::vector<LoadOutcome>> end_step();
+  // What all ranks have to report, once a step and before the next one begins.
+  Result<std::vector<JobResult>> end_step();
+  // Reports to the scheduler side; the loads that ended. Steps later, where the engine runs ahead.
+  std::vector<LoadOutcome> deliver(std::span<const JobResult> results);
   // Until no rank copies; kDeadlineExceeded when a rank still does after `timeout`.
   Status wait_idle(std::chrono::nanoseconds timeout);
 

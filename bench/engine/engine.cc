@@ -9,7 +9,7 @@
 #include "bench/engine/device_memory.h"
 #include "bench/engine/engine_impl.h"
 #include "bench/engine/group_rules.h"
-#include "bench/engine/payload.h"
+#include "bench/engine/step_launch.h"
 
 namespace hostkv::bench {
 namespace {
@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kIdleWait{20};
 constexpr std::chrono::seconds kSettleTimeout{60};
 constexpr std::int64_t kSlotAlignmentBytes = 128;
 constexpr std::uint64_t kSampleOneIn = 16;
+constexpr int kLoadRounds = 1000;
 
 // A half filled block is copied while its request appends rows behind the boundary that the copy is for. Nobody reads
 // those rows under that key; ThreadSanitizer cannot know it.
@@ -43,6 +44,9 @@ Status validate(const EngineConfig& config) {
   }
   if (config.num_speculative_tokens < 0 || config.num_speculative_tokens > 64) {
     return out_of_range("num_speculative_tokens", config.num_speculative_tokens, "0 .. 64");
+  }
+  if (config.steps_in_flight < 1 || config.steps_in_flight > 2) {
+    return out_of_range("steps_in_flight", config.steps_in_flight, "1 .. 2");
   }
   if (config.replay_tokens < 0) return out_of_range("replay_tokens", config.replay_tokens, "0 ..");
   if (config.retention_interval_tokens && *config.retention_interval_tokens < 0) {
@@ -138,6 +142,10 @@ Status EngineImpl::connect() {
   if (!link) return link.error();
   link_ = std::move(*link);
   scheduler_.set_connector(&link_->scheduler());
+  // Then loads, and the device copies among them, run before the step's forward, not behind it.
+  if (config_.load_mode == LoadMode::kSynchronous) {
+    link_->blocks().set_hidden([this](BlockId block) { return scheduler_.is_keyed_in_this_pass(block); });
+  }
   return {};
 }
 
@@ -146,68 +154,109 @@ bool EngineImpl::is_checked(const Request& request) const {
   return config_.check == CheckBytes::kAll;
 }
 
-void EngineImpl::launch_forward() {
-  if (config_.check == CheckBytes::kOff) return;
-  std::vector<ForwardChunk> chunks;
+void EngineImpl::launch_forward(StepInFlight& step) {
+  const bool runs = config_.check != CheckBytes::kOff;
+  std::vector<ForwardChunk> forwards;
   for (std::size_t i = 0; i < plan_.chunks.size(); ++i) {
-    const ChunkPlan& planned = plan_.chunks[i];
     Request& request = *requests_.at(plan_.scheduled[i].id);
-    const std::int64_t end = planned.end_tokens + planned.num_accepted;
-    std::vector<std::int32_t> accepted;
-    for (std::int64_t k = 0; k < planned.num_accepted; ++k) {
-      accepted.push_back(output_token(request.output_seed, request.num_output_tokens() + k));
-    }
-    extend_prefix_states(config_.seed, request.tokens, planned.end_tokens, request.states);
-    extend_prefix_states_by(accepted, request.states);
-    chunks.push_back(ForwardChunk{.request = &request,
-                                  .begin_tokens = planned.begin_tokens,
-                                  .end_tokens = end,
-                                  .num_accepted = planned.num_accepted,
-                                  .check = is_checked(request),
-                                  .num_rejected = planned.num_drafts - planned.num_accepted,
-                                  .checkpoint_tokens = planned.checkpoint_tokens,
-                                  .replay_begin_tokens = planned.replay_begin_tokens});
+    step.chunks.push_back(launch_chunk(config_, geometry_, plan_.chunks[i], runs, request));
+    step.chunks.back().forward.check = is_checked(request);
+    if (runs) forwards.push_back(step.chunks.back().forward);
   }
-  runner_.launch(std::move(chunks));
+  step.forward = runner_.launch(std::move(forwards));
 }
 
-Status EngineImpl::run_on_ranks() {
-  if (config_.check != CheckBytes::kOff) runner_.copy(plan_.copies);
+// Copies first: what they read may be a load's target in the same step. A load that brings nothing must not find old
+// bytes that happen to be right.
+void EngineImpl::prepare_blocks() {
+  if (config_.check == CheckBytes::kOff) return;
+  runner_.copy(std::span(plan_.copies).subspan(std::exchange(num_copied_, plan_.copies.size())));
+  runner_.scrub(std::span(plan_.load_targets).subspan(std::exchange(num_scrubbed_, plan_.load_targets.size())));
+}
+
+// What the backend has no room for goes in a later round. Who is still loading after the last one waits for a later
+// step.
+Status EngineImpl::load_now() {
+  prepare_blocks();
+  for (int round = 0; round < kLoadRounds && scheduler_.is_loading(); ++round) {
+    if (Status status = link_->begin_step({}); !status.ok()) return status;
+    if (Status status = link_->start_stores(); !status.ok()) return status;
+    if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
+    const Result<std::vector<JobResult>> reports = link_->end_step();
+    if (!reports) return reports.error();
+    const std::vector<LoadOutcome> outcomes = link_->deliver(*reports);
+    if (Status status = scheduler_.apply_load_outcomes(outcomes); !status.ok()) return status;
+  }
+  return scheduler_.admit_loads(plan_);
+}
+
+Status EngineImpl::run_on_ranks(StepInFlight& step) {
+  prepare_blocks();
   if (!link_) {
-    launch_forward();
+    launch_forward(step);
     return {};
   }
-  // A load that brings nothing must not find old bytes that happen to be right.
-  if (config_.check != CheckBytes::kOff) runner_.scrub(plan_.load_targets);
   const StepInput input{plan_.scheduled, plan_.hand_offs, plan_.preempted};
   if (Status status = link_->begin_step(input); !status.ok()) return status;
   if (config_.plant == Plant::kStoreBeforeCompute) {
     if (Status status = link_->start_stores(); !status.ok()) return status;
     if (Status status = link_->wait_idle(std::chrono::seconds(30)); !status.ok()) return status;
-    launch_forward();
+    launch_forward(step);
     return {};
   }
-  launch_forward();
+  launch_forward(step);
   return link_->start_stores();
+}
+
+Status EngineImpl::take_reports_of(StepInFlight& step) {
+  if (!link_ || step.has_reports) return {};
+  if (config_.settle_copies || (kSettlesInnerCopies && geometry_.fine_hits())) {
+    if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
+  }
+  Result<std::vector<JobResult>> reports = link_->end_step();
+  if (!reports) return reports.error();
+  step.reports = std::move(*reports);
+  step.has_reports = true;
+  return {};
 }
 
 Status EngineImpl::step() {
   Result<StepPlan> plan = scheduler_.plan_step();
   if (!plan) return plan.error();
   plan_ = std::move(*plan);
+  num_copied_ = num_scrubbed_ = 0;
   ++num_steps_;
-  const Status ran = run_on_ranks();
-  runner_.synchronize();
-  if (!ran.ok()) return ran;
-  if (link_) {
-    if (config_.settle_copies || (kSettlesInnerCopies && geometry_.fine_hits())) {
-      if (Status status = link_->wait_idle(kSettleTimeout); !status.ok()) return status;
-    }
-    const Result<std::vector<LoadOutcome>> outcomes = link_->end_step();
-    if (!outcomes) return outcomes.error();
-    if (Status status = scheduler_.apply_load_outcomes(*outcomes); !status.ok()) return status;
+  // The workers end one step before they begin the next.
+  if (!in_flight_.empty()) {
+    if (Status status = take_reports_of(in_flight_.back()); !status.ok()) return status;
   }
-  return scheduler_.complete_step(plan_);
+  if (config_.load_mode == LoadMode::kSynchronous && scheduler_.is_loading()) {
+    if (Status status = load_now(); !status.ok()) return status;
+  }
+  StepInFlight& launched = in_flight_.emplace_back();
+  launched.number = plan_.number;
+  if (Status status = run_on_ranks(launched); !status.ok()) {
+    runner_.synchronize();
+    in_flight_.pop_back();
+    return status;
+  }
+  while (std::ssize(in_flight_) > config_.steps_ahead()) {
+    if (Status status = settle_oldest_step(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status EngineImpl::settle_oldest_step() {
+  StepInFlight& step = in_flight_.front();
+  runner_.settle(step.forward);
+  if (Status status = take_reports_of(step); !status.ok()) return status;
+  if (link_) {
+    const std::vector<LoadOutcome> outcomes = link_->deliver(step.reports);
+    if (Status status = scheduler_.apply_load_outcomes(outcomes); !status.ok()) return status;
+  }
+  const Status status = scheduler_.complete_step(step.number, step.chunks);
+  in_flight_.pop_front();
+  return status;
 }
 
 Status EngineImpl::run_until_idle(std::int64_t max_steps) {
@@ -228,7 +277,9 @@ Status EngineImpl::run_until_idle(std::int64_t max_steps) {
 }
 
 bool EngineImpl::idle() const {
-  return !scheduler_.has_requests() && !(link_ && link_->scheduler().has_pending_work());
+  // Steps in flight whose requests have all ended still use blocks of theirs.
+  const bool has_work = scheduler_.has_requests() || !scheduler_.deferred_frees().empty();
+  return !has_work && !(link_ && link_->scheduler().has_pending_work());
 }
 
 bool EngineImpl::reset_prefix_cache(bool reset_connector) {
@@ -239,11 +290,11 @@ bool EngineImpl::reset_prefix_cache(bool reset_connector) {
 }
 
 EngineStats EngineImpl::stats() const {
-  CheckCounts counts = runner_.counts();
+  const CheckCounts& counts = runner_.counts();
   return EngineStats{.steps = num_steps_,
                      .bytes_checked = counts.bytes_checked,
                      .bytes_wrong = counts.bytes_wrong,
-                     .first_wrong = std::move(counts.first_wrong),
+                     .first_wrong = counts.first_wrong,
                      .computed_tokens = scheduler_.num_computed_tokens(),
                      .preemptions = scheduler_.num_preemptions(),
                      .free_device_blocks = pool_.num_free(),
@@ -254,26 +305,13 @@ SchedulerMetrics EngineImpl::scheduler_metrics() const {
   return link_ ? link_->scheduler().metrics() : SchedulerMetrics{};
 }
 
-Status EngineImpl::check_conservation() const {
-  std::vector<std::int32_t> owners(static_cast<std::size_t>(pool_.num_usable()) + 1, 0);
-  for (const auto& entry : requests_) {
-    for (const std::vector<BlockId>& table : entry.second->tables) {
-      for (const BlockId block : table) {
-        if (block != kNullBlock) ++owners[block.value()];
-      }
-    }
-    for (const BlockId block : entry.second->copied_states) ++owners[block.value()];
-  }
-  if (Status status = pool_.check_conservation(owners); !status.ok()) return status;
-  return link_ ? link_->scheduler().check_conservation() : Status();
-}
-
 const Request* EngineImpl::request(RequestId id) const {
   const auto found = requests_.find(id);
   return found == requests_.end() ? nullptr : found->second.get();
 }
 
 void EngineImpl::corrupt_device_byte(RankIndex rank, GroupIndex group, BlockId block, std::int64_t offset_bytes) {
+  runner_.synchronize();
   *runner_.byte_at(rank, group, block, offset_bytes) ^= std::byte{0xFF};
 }
 

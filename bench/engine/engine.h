@@ -41,11 +41,25 @@ enum class Plant : std::uint8_t {
   kSwapBlocks,          // a load copies two slots into each other's targets
   kStoreBeforeCompute,  // a store copies its source before the forward that fills it has run
   kLoadBeforeLanded,    // a load is reported done before its bytes have moved
+  kTrustDrafts,         // drafts in flight are hashed, and told to the connector, as if they were accepted
+  kFreeInFlight,        // who ends or is preempted gives its blocks back at once, also while a step in flight uses them
 };
+
+// When a step is planned: once the results of the step before are known, or while steps before it are still running
+// (vLLM's AsyncScheduler). Outputs that are not known yet are then placeholders, and drafts in flight are counted as
+// accepted until their results come.
+enum class Scheduling : std::uint8_t { kSync, kAsync };
 
 // Where the state of a prompt's tail is kept, N tokens, hash blocks of h (fine hits): floor((N - 1) / h) x h, with a
 // draft group floor(N / h) x h - h (vLLM from 0.32 on); or floor(N / h) x h (up to 0.31).
 enum class TailRule : std::uint8_t { kBeforeLastToken, kLastHash };
+
+// When a request whose hit is on the host runs. kAsynchronous: in a step after its load has ended. kSynchronous: in the
+// step that plans the load, whose forward waits for it (vLLM's load_kv_async false). The engine then sends the loads of
+// a pass in a message of their own, waits for them, takes their outcomes, and only now schedules who was loaded: to the
+// connector these are loads as always, and nobody is scheduled before its outcome. A load that fails leaves its request
+// out of the step. With Scheduling::kAsync the forwards in flight are waited for as well.
+enum class LoadMode : std::uint8_t { kAsynchronous, kSynchronous };
 
 struct EngineConfig {
   GeometrySpec geometry;                   // page_bytes is ignored: payload_bytes decides
@@ -72,10 +86,16 @@ struct EngineConfig {
   std::function<std::int64_t(RequestId, std::int64_t local_tokens, std::int64_t offered_tokens)> cap_external{};
   Plant plant = Plant::kNone;
   // Each step waits for the copies that run and takes their results in the order of the jobs: a run then repeats
-  // exactly. Otherwise completions fall into whatever step they fall into, as in a live engine.
+  // exactly. Otherwise completions fall into whatever step they fall into, as in a live engine. With kAsync it waits
+  // when the next step has been planned, before it is launched.
   bool settle_copies = false;
   // Wraps the transfer backend of each rank, outside of `plant`. Empty: nothing is wrapped.
   std::function<std::unique_ptr<TransferBackend>(RankIndex, std::unique_ptr<TransferBackend>)> decorate_backend;
+  Scheduling scheduling = Scheduling::kSync;
+  std::int64_t steps_in_flight = 1;  // kAsync: a step is planned before the results of so many are known. 1 .. 2
+  LoadMode load_mode = LoadMode::kAsynchronous;
+
+  [[nodiscard]] std::int64_t steps_ahead() const { return scheduling == Scheduling::kAsync ? steps_in_flight : 0; }
 };
 
 // Bytes of one block of each group on one rank under `config.payload_bytes`, [num_groups]; what a host slot of that
@@ -88,6 +108,8 @@ struct RequestSpec {
   std::vector<std::int32_t> prompt_tokens;  // at least 1
   std::int64_t max_new_tokens = 1;          // >= 1; output tokens are a function of the prompt (deterministic)
   bool skip_reading_cache = false;
+  // The answer ends by itself with so many tokens: the scheduler learns it with the last of them. 0: it does not.
+  std::int64_t end_after_tokens = 0;
 };
 
 // One entry per finished or aborted request.
@@ -110,6 +132,7 @@ struct WrongByte {  // the first mismatch of a run
   std::string what;           // for people: expected and found
 };
 
+// Counted when a step's results are in: with kAsync a step in flight is in `steps` alone.
 struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t bytes_checked = 0;
@@ -117,7 +140,7 @@ struct EngineStats {
   std::optional<WrongByte> first_wrong;
   std::int64_t computed_tokens = 0;
   std::int64_t preemptions = 0;
-  std::int64_t free_device_blocks = 0;    // cached or not, owned by no request and not pinned
+  std::int64_t free_device_blocks = 0;    // cached or not, of no request, not used by a step in flight, not pinned
   std::int64_t pinned_device_blocks = 0;  // by the connector
 };
 
@@ -128,7 +151,8 @@ class Engine {
 
   virtual Result<RequestId> add_request(RequestSpec spec) = 0;
   virtual Status abort_request(RequestId id) = 0;  // any state; idempotent for finished ones
-  // One scheduler step on all ranks. Also when nothing is left to run: polls the connector.
+  // One scheduler step on all ranks: plans and launches it, then takes the results of the step that is due, which with
+  // kAsync is one before it. Also when nothing is left to run: polls the connector.
   virtual Status step() = 0;
   // Steps until no request and no connector work is left. kDeadlineExceeded with the state of every request after
   // `max_steps` steps without progress: nothing hangs. Progress: a request got further than ever before, or ended.
@@ -146,7 +170,7 @@ class Engine {
   [[nodiscard]] virtual SchedulerMetrics scheduler_metrics() const = 0;  // zeros without offload
   [[nodiscard]] virtual const Geometry& geometry() const = 0;
   // R15 on device and host: free + owned + pinned = all blocks on the device, and
-  // SchedulerConnector::check_conservation.
+  // SchedulerConnector::check_conservation. R13: what a forward in flight may touch still belongs to its request.
   [[nodiscard]] virtual Status check_conservation() const = 0;
 };
 

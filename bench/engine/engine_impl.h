@@ -4,6 +4,7 @@
 // Internal: the class behind Engine, for engine.cc and for tests that look inside.
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -39,12 +40,28 @@ class EngineImpl final : public Engine {
   [[nodiscard]] const Request* request(RequestId id) const;          // null: not alive
   [[nodiscard]] const StepPlan& last_plan() const { return plan_; }  // of the last step
   [[nodiscard]] const BlockPool& pool() const { return pool_; }
+  [[nodiscard]] HostStream& compute_stream(RankIndex rank) { return runner_.compute_stream(rank); }
   void corrupt_device_byte(RankIndex rank, GroupIndex group, BlockId block, std::int64_t offset_bytes);
 
  private:
-  void launch_forward();
-  Status run_on_ranks();
+  // A step that was launched and whose results the scheduler does not have.
+  struct StepInFlight {
+    std::uint64_t number = 0;
+    std::vector<LaunchedChunk> chunks;
+    ModelRunner::LaunchedStep forward;
+    bool has_reports = false;
+    std::vector<JobResult> reports;  // of the ranks
+  };
+
+  void prepare_blocks();
+  Status load_now();
+  void launch_forward(StepInFlight& step);
+  Status run_on_ranks(StepInFlight& step);
+  Status take_reports_of(StepInFlight& step);
+  Status settle_oldest_step();
   [[nodiscard]] bool is_checked(const Request& request) const;
+  [[nodiscard]] Status check_owners() const;
+  [[nodiscard]] Status check_steps_in_flight() const;
 
   EngineConfig config_;
   Geometry geometry_;
@@ -54,6 +71,9 @@ class EngineImpl final : public Engine {
   ModelRunner runner_;
   std::unique_ptr<ConnectorLink> link_;  // null without offload
   StepPlan plan_;
+  std::size_t num_copied_ = 0;          // of the plan's copies
+  std::size_t num_scrubbed_ = 0;        // of its load targets
+  std::deque<StepInFlight> in_flight_;  // the oldest first
   std::int64_t num_steps_ = 0;
 };
 

@@ -14,6 +14,7 @@ KvCacheManager::KvCacheManager(const Geometry& geometry, const EngineConfig& con
       pool_(pool),
       rules_(geometry, config),
       num_speculative_(config.num_speculative_tokens),
+      steps_ahead_(config.steps_ahead()),
       exports_states_(config.prefill_checkpoints),
       caches_blocks_(geometry.spec().prefix_caching && has_findable_prefixes(geometry)) {}
 
@@ -179,7 +180,6 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int64_t 
   pool_.touch(reused);
   request.tables.assign(geometry_.num_groups(), {});
   request.num_cached_blocks.assign(geometry_.num_groups(), 0);
-  request.state_blocks.clear();
   request.late_hand_offs.clear();
   request.state_column.assign(geometry_.num_groups(), -1);
   request.running_column.assign(geometry_.num_groups(), -1);
@@ -207,12 +207,8 @@ void KvCacheManager::release_out_of_reach(Request& request) {
     // A dense state table is append-only, like full attention.
     if (has_one_block(group) || is_full_attention(group) || is_mamba(group, MambaMode::kAll)) continue;
     std::vector<BlockId>& table = request.tables[i];
-    const std::int64_t out_of_reach =
-        is_mamba(group, MambaMode::kAlign)
-            ? request.state_column[i]
-            : geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
     released.clear();
-    for (std::int64_t b = std::min(out_of_reach, std::ssize(table)) - 1; b >= 0; --b) {
+    for (std::int64_t b = std::min(first_in_reach(request, g), std::ssize(table)) - 1; b >= 0; --b) {
       BlockId& block = table[static_cast<std::size_t>(b)];
       if (block == kNullBlock && !is_mamba(group, MambaMode::kAlign)) break;
       if (block == kNullBlock) continue;
@@ -303,8 +299,12 @@ void KvCacheManager::cache_inner_keys(Request& request, std::int64_t end_tokens)
   });
 }
 
-void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens) {
+void KvCacheManager::hand_off_late(Request& request) {
   for (const BoundaryHandOff& late : std::exchange(request.late_hand_offs, {})) hand_offs_.push_back(late);
+}
+
+void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens) {
+  hand_off_late(request);
   if (!caches_blocks_) return;
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     const GroupIndex g{i};
@@ -320,25 +320,31 @@ void KvCacheManager::cache_blocks(Request& request, std::int64_t end_tokens, std
   if (geometry_.fine_hits()) cache_inner_keys(request, end_tokens);
 }
 
-// Each draft has a block of its own behind the running one; the state goes on from that of the last accepted one.
-void KvCacheManager::settle_states(Request& request, std::int64_t num_accepted) {
-  request.state_column = request.running_column;
-  request.state_blocks.assign(request.tables.size(), kNullBlock);
-  for (std::size_t i = 0; i < request.tables.size(); ++i) {
-    const std::int64_t running = request.running_column[i];
-    if (running >= 0) request.state_blocks[i] = request.tables[i][static_cast<std::size_t>(running + num_accepted)];
-  }
-}
-
-void KvCacheManager::cache_passed_states(Request& request, std::int64_t end_tokens, std::int64_t num_accepted) {
-  if (!caches_blocks_ || num_accepted == 0) return;
+void KvCacheManager::cache_settled(Request& request, std::span<const std::int64_t> running_column,
+                                   std::int64_t begin_tokens, std::int64_t end_tokens) {
+  if (!caches_blocks_ || begin_tokens >= end_tokens) return;
   for (std::uint32_t i = 0; i < geometry_.num_groups(); ++i) {
     const GroupIndex g{i};
-    if (!is_mamba(geometry_.group(g), MambaMode::kAlign) || !is_cached_group(geometry_, g)) continue;
-    const std::int64_t boundary = (request.running_column[i] + 1) * geometry_.span_tokens(g);
-    const bool is_passed = boundary > end_tokens && boundary <= end_tokens + num_accepted;
-    if (!is_passed || !rules_.keeps_state(request, g, boundary)) continue;
-    const BlockId block = request.tables[i][static_cast<std::size_t>(request.running_column[i])];
+    if (!is_cached_group(geometry_, g)) continue;
+    if (is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+      cache_passed_states(request, g, running_column[i], begin_tokens, end_tokens);
+    } else {
+      cache_group(request, g, end_tokens);
+    }
+  }
+  if (geometry_.fine_hits()) cache_inner_keys(request, end_tokens);
+}
+
+// The forward has left the state of each block boundary that it passed in the boundary's own column, where there is a
+// block. What lies behind its running one are the drafts' blocks.
+void KvCacheManager::cache_passed_states(Request& request, GroupIndex g, std::int64_t running_column,
+                                         std::int64_t begin_tokens, std::int64_t end_tokens) {
+  const std::int64_t span = geometry_.span_tokens(g);
+  for (std::int64_t column = begin_tokens / span; column <= running_column; ++column) {
+    const std::int64_t boundary = (column + 1) * span;
+    const BlockId block = request.tables[g.value()][static_cast<std::size_t>(column)];
+    if (boundary > end_tokens) return;
+    if (block == kNullBlock || !rules_.keeps_state(request, g, boundary)) continue;
     pool_.insert(key_at(request, g, boundary), block);
     if (std::ranges::find(request.open_states, boundary) == request.open_states.end()) {
       request.open_states.push_back(boundary);
@@ -348,17 +354,30 @@ void KvCacheManager::cache_passed_states(Request& request, std::int64_t end_toke
 }
 
 void KvCacheManager::free(Request& request) {
-  pool_.free(std::exchange(request.copied_states, {}));
+  for (const std::vector<BlockId>& blocks : take_blocks(request)) pool_.free(blocks);
+}
+
+std::vector<std::vector<BlockId>> KvCacheManager::take_blocks(Request& request) {
+  std::vector<std::vector<BlockId>> taken{std::exchange(request.copied_states, {})};
   request.partial_states.clear();
   request.open_states.clear();
   request.late_hand_offs.clear();
-  request.state_blocks.clear();
   for (std::vector<BlockId>& table : request.tables) {
     std::reverse(table.begin(), table.end());
-    pool_.free(table);
-    table.clear();
+    taken.push_back(std::move(table));
   }
   request.tables.clear();
+  return taken;
+}
+
+// Of the entries before this one no forward reads or writes any: those in flight began behind the settled tokens. A
+// state's own column is written when its boundary is passed, which drafts that came to nothing may put off.
+std::int64_t KvCacheManager::first_in_reach(const Request& request, GroupIndex g) const {
+  const std::int64_t span = geometry_.span_tokens(g);
+  if (!is_mamba(geometry_.group(g), MambaMode::kAlign)) {
+    return geometry_.skipped_tokens(g, request.num_computed_tokens) / span;
+  }
+  return std::min(request.state_column[g.value()], cdiv(request.num_computed_tokens, span) - 1);
 }
 
 // Blocks that the next chunk still reads; the others come back before it takes new ones.
@@ -366,10 +385,7 @@ std::int64_t KvCacheManager::blocks_in_reach(const Request& request, GroupIndex 
   const std::vector<BlockId>& table = request.tables[g.value()];
   const KvCacheGroup& group = geometry_.group(g);
   if (has_one_block(group) || is_full_attention(group)) return std::ssize(table);
-  const std::int64_t skipped =
-      is_mamba(group, MambaMode::kAlign)
-          ? std::max<std::int64_t>(0, request.state_column[g.value()])
-          : geometry_.skipped_tokens(g, request.num_computed_tokens) / geometry_.span_tokens(g);
+  const std::int64_t skipped = std::max<std::int64_t>(0, first_in_reach(request, g));
   const auto first = table.begin() + std::min(skipped, std::ssize(table));
   return std::count_if(first, table.end(), [](BlockId block) { return block != kNullBlock; });
 }
@@ -388,14 +404,24 @@ std::int64_t KvCacheManager::most_blocks(GroupIndex g, std::int64_t total_tokens
   const KvCacheGroup& group = geometry_.group(g);
   const std::int64_t span = geometry_.span_tokens(g);
   const std::int64_t most = table_blocks(g, total_tokens);
+  // Nothing is released for the chunks in flight before their results are in.
+  const std::int64_t unsettled_tokens = (steps_ahead_ + 1) * (chunk_tokens + num_speculative_);
   if (group.kind == GroupKind::kSlidingWindow) {
-    return std::min(most, cdiv(group.window_tokens + group.extra_retained_tokens + chunk_tokens, span) + 1);
+    return std::min(most, cdiv(group.window_tokens + group.extra_retained_tokens + unsettled_tokens, span) + 1);
   }
-  if (group.kind == GroupKind::kChunkedLocal) return std::min(most, cdiv(group.chunk_tokens + chunk_tokens, span) + 1);
+  if (group.kind == GroupKind::kChunkedLocal) {
+    return std::min(most, cdiv(group.chunk_tokens + unsettled_tokens, span) + 1);
+  }
   if (!is_mamba(group, MambaMode::kAlign)) return is_full_attention(group) && geometry_.fine_hits() ? most + 1 : most;
   // The state before, the running one, one that was copied away, one that is exported, the drafts'.
   const std::int64_t extra = (geometry_.fine_hits() ? 1 : 0) + (exports_states_ ? 1 : 0) + num_speculative_;
-  return most == 0 ? 0 : std::min<std::int64_t>(most, 2) + extra;
+  return most == 0 ? 0 : std::min(most, 2 + unsettled_columns(span)) + extra;
+}
+
+// A running column of each step in flight, and where drafts may come to nothing those of the boundaries between.
+std::int64_t KvCacheManager::unsettled_columns(std::int64_t span_tokens) const {
+  if (steps_ahead_ == 0 || num_speculative_ == 0) return steps_ahead_;
+  return steps_ahead_ + cdiv((steps_ahead_ + 1) * (num_speculative_ + 1), span_tokens);
 }
 
 std::int64_t KvCacheManager::most_blocks(std::int64_t total_tokens, std::int64_t chunk_tokens) const {

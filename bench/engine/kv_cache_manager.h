@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct ChunkEnd {
 //
 // Purpose: vLLM's hybrid cache manager. Attention tables are append-only, with nulls for blocks that are out of reach;
 // an align-mode table holds the state that the request continues from, the one that it writes, and speculative blocks
-// behind it that move along; scratch and Mamba none hold one block. What a hit shares and a forward would overwrite (a
+// behind it that move along; scratch and Mamba none hold one block. With steps in flight nothing of it is released
+// before their results are in. What a hit shares and a forward would overwrite (a
 // block that the boundary lies inside of) is copied first. Thread-safety: one thread. Ownership: the pool and the
 // geometry are the caller's. Cost: O(groups + blocks changed). Failure: grow() and admit() answer false when the pool
 // has not enough free blocks; admit() has changed nothing then, grow() may have released blocks that are out of reach.
@@ -57,6 +59,11 @@ class KvCacheManager {
   // would overwrite it is not among them yet.
   [[nodiscard]] const std::vector<BoundaryHandOff>& hand_offs() const { return hand_offs_; }
 
+  // It got a key in this pass: what it holds under it may be written by this step's forward only.
+  [[nodiscard]] bool is_keyed_in_this_pass(BlockId block) const {
+    return states_of_this_pass_.contains(block) || blocks_of_this_pass_.contains(block);
+  }
+
   // First tables: the device hit, blocks for what a load brings up to hit + num_external_tokens, blocks for tokens up
   // to `end`. Appends the blocks that the load will fill to `load_targets`.
   [[nodiscard]] bool admit(Request& request, const PrefixHit& hit, std::int64_t num_external_tokens,
@@ -65,13 +72,16 @@ class KvCacheManager {
   [[nodiscard]] bool grow(Request& request, const ChunkEnd& end);
   // Makes findable what is complete after end_tokens, and the state exported at `checkpoint_tokens`.
   void cache_blocks(Request& request, std::int64_t end_tokens, std::int64_t checkpoint_tokens = 0);
-  // The forward of the last grow() or admit() has run, and so many drafts behind its known tokens were accepted.
-  static void settle_states(Request& request, std::int64_t num_accepted = 0);
-  // The states at block boundaries that the drafts behind end_tokens passed become findable, handed off by the next
-  // step.
-  void cache_passed_states(Request& request, std::int64_t end_tokens, std::int64_t num_accepted);
+  // States that became findable when their step was settled are handed off by this one.
+  void hand_off_late(Request& request);
+  // A forward that wrote the tokens [begin, end), or drafts among them, has ended; only now its tokens are known. What
+  // is complete becomes findable: states are handed off by the next step. `running_column`: of that forward.
+  void cache_settled(Request& request, std::span<const std::int64_t> running_column, std::int64_t begin_tokens,
+                     std::int64_t end_tokens);
   // Tail first.
   void free(Request& request);
+  // As free(), but the blocks are the caller's, to be freed later, one list after the other.
+  [[nodiscard]] static std::vector<std::vector<BlockId>> take_blocks(Request& request);
 
   // Can the state at a boundary be exported by a chunk (begin, end]? Its column must be free.
   [[nodiscard]] bool can_export(const Request& request, std::int64_t begin_tokens, std::int64_t end_tokens) const;
@@ -92,7 +102,9 @@ class KvCacheManager {
   [[nodiscard]] std::int64_t new_states(std::int64_t running_column, std::int64_t num_in_table, GroupIndex g,
                                         const ChunkEnd& end) const;
   [[nodiscard]] std::int64_t most_blocks(GroupIndex g, std::int64_t total_tokens, std::int64_t chunk_tokens) const;
+  [[nodiscard]] std::int64_t unsettled_columns(std::int64_t span_tokens) const;
   [[nodiscard]] std::int64_t blocks_in_reach(const Request& request, GroupIndex g) const;
+  [[nodiscard]] std::int64_t first_in_reach(const Request& request, GroupIndex g) const;
   [[nodiscard]] bool must_copy(GroupIndex g, std::int64_t boundary_tokens) const;
   void release_out_of_reach(Request& request);
   void copy_partial_states(Request& request);
@@ -104,6 +116,8 @@ class KvCacheManager {
   void copy_last_block(Request& request, GroupIndex g, std::int64_t boundary_tokens);
   void cache_group(Request& request, GroupIndex g, std::int64_t end_tokens);
   void cache_state(Request& request, GroupIndex g, std::int64_t boundary_tokens, std::int64_t column);
+  void cache_passed_states(Request& request, GroupIndex g, std::int64_t running_column, std::int64_t begin_tokens,
+                           std::int64_t end_tokens);
   void cache_inner_keys(Request& request, std::int64_t end_tokens);
   [[nodiscard]] CacheKey key_at(const Request& request, GroupIndex g, std::int64_t boundary_tokens) const;
 
@@ -111,10 +125,11 @@ class KvCacheManager {
   BlockPool& pool_;
   StateRules rules_;
   std::int64_t num_speculative_;
+  std::int64_t steps_ahead_;
   bool exports_states_;
   bool caches_blocks_;
   std::unordered_set<BlockId> states_of_this_pass_;
-  std::unordered_set<BlockId> blocks_of_this_pass_;  // of attention, keyed in it
+  std::unordered_set<BlockId> blocks_of_this_pass_;  // of other groups, keyed in it
   std::vector<BlockCopy> copies_;
   std::vector<BoundaryHandOff> hand_offs_;
 };

@@ -44,28 +44,34 @@ void ModelRunner::scrub(std::span<const FailedBlock> blocks) {
   }
 }
 
-void ModelRunner::launch(std::vector<ForwardChunk> chunks) {
-  if (chunks.empty()) return;
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    rank->stream.enqueue([target = rank.get(), chunks] {
-      for (const ForwardChunk& chunk : chunks) target->forward.run(chunk);
-    });
+ModelRunner::LaunchedStep ModelRunner::launch(std::vector<ForwardChunk> chunks) {
+  LaunchedStep step{.ends = {}, .counts = std::make_shared<std::vector<CheckCounts>>(ranks_.size())};
+  const auto shared = std::make_shared<const std::vector<ForwardChunk>>(std::move(chunks));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    Rank* rank = ranks_[r].get();
+    if (!shared->empty()) {
+      rank->stream.enqueue([rank, shared, r, counts = step.counts] {
+        for (const ForwardChunk& chunk : *shared) rank->forward.run(chunk);
+        (*counts)[r] = rank->forward.take_counts();
+      });
+    }
+    step.ends.push_back(rank->stream.record_event());
+  }
+  return step;
+}
+
+void ModelRunner::settle(const LaunchedStep& step) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    step.ends[r].wait();
+    const CheckCounts& counts = (*step.counts)[r];
+    counts_.bytes_checked += counts.bytes_checked;
+    counts_.bytes_wrong += counts.bytes_wrong;
+    if (!counts_.first_wrong) counts_.first_wrong = counts.first_wrong;
   }
 }
 
 void ModelRunner::synchronize() {
   for (const std::unique_ptr<Rank>& rank : ranks_) rank->stream.synchronize();
-}
-
-CheckCounts ModelRunner::counts() const {
-  CheckCounts sum;
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    const CheckCounts& counts = rank->forward.counts();
-    sum.bytes_checked += counts.bytes_checked;
-    sum.bytes_wrong += counts.bytes_wrong;
-    if (!sum.first_wrong) sum.first_wrong = counts.first_wrong;
-  }
-  return sum;
 }
 
 std::byte* ModelRunner::byte_at(RankIndex rank, GroupIndex group, BlockId block, std::int64_t offset_bytes) {

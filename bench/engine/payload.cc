@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace hostkv::bench {
 namespace {
@@ -45,10 +46,7 @@ bool words_agree(const std::byte* memory, const RowRun& run, std::uint64_t salt)
 void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> tokens, std::int64_t end_tokens,
                           std::vector<std::uint64_t>& states) {
   const auto end = static_cast<std::size_t>(end_tokens);
-  if (states.empty()) {
-    states.reserve(tokens.size() + 1);
-    states.push_back(mix(seed + kMultiplier));
-  }
+  if (states.empty()) states.push_back(mix(seed + kMultiplier));
   const std::size_t begin = states.size() - 1;
   if (begin < end) extend_prefix_states_by(tokens.subspan(begin, end - begin), states);
 }
@@ -60,6 +58,16 @@ void extend_prefix_states_by(std::span<const std::int32_t> tokens, std::vector<s
     state ^= state >> 32U;
     states.push_back(state);
   }
+}
+
+std::vector<std::uint64_t>& PrefixStates::reserve(std::int64_t num_states) {
+  const auto needed = static_cast<std::size_t>(num_states);
+  if (needed <= states_->capacity()) return *states_;
+  auto larger = std::make_shared<std::vector<std::uint64_t>>();
+  larger->reserve(std::max(needed, 2 * states_->capacity()));
+  larger->assign(states_->begin(), states_->end());
+  states_ = std::move(larger);
+  return *states_;
 }
 
 std::int32_t output_token(std::uint64_t output_seed, std::int64_t index) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,20 @@ void extend_prefix_states(std::uint64_t seed, std::span<const std::int32_t> toke
                           std::vector<std::uint64_t>& states);
 // Appends a state for each token that follows.
 void extend_prefix_states_by(std::span<const std::int32_t> tokens, std::vector<std::uint64_t>& states);
+
+// The chained states of one request's tokens, which grow while forwards on other threads read the first ones.
+// Thread-safety: one thread grows; what share() gave stays as it is and may be read by others. Cost: amortised O(1) a
+// state.
+class PrefixStates {
+ public:
+  // The vector to append to, with room for `num_states` in all. What was shared is never moved.
+  std::vector<std::uint64_t>& reserve(std::int64_t num_states);
+  [[nodiscard]] std::shared_ptr<const std::uint64_t> share() const { return {states_, states_->data()}; }
+
+ private:
+  std::shared_ptr<std::vector<std::uint64_t>> states_ = std::make_shared<std::vector<std::uint64_t>>();
+};
+
 // The output token number `index` of a request.
 std::int32_t output_token(std::uint64_t output_seed, std::int64_t index);
 // A number that looks drawn, the same for the same arguments.

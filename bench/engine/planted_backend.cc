@@ -156,6 +156,8 @@ std::unique_ptr<TransferBackend> plant_fault(std::unique_ptr<TransferBackend> ba
       return std::make_unique<EarlyBackend>(std::move(backend));
     case Plant::kNone:
     case Plant::kStoreBeforeCompute:
+    case Plant::kTrustDrafts:
+    case Plant::kFreeInFlight:
       break;
   }
   return backend;

@@ -10,6 +10,64 @@
 #include "bench/engine/group_rules.h"
 
 namespace hostkv::bench {
+namespace {
+
+BlockId block_at(const ForwardChunk& chunk, GroupIndex g, std::int64_t block_index) {
+  const std::vector<BlockId>& table = chunk.request->tables[g.value()];
+  return block_index < std::ssize(table) ? table[static_cast<std::size_t>(block_index)] : kNullBlock;
+}
+
+std::int64_t first_read_token(const KvCacheGroup& group, const ForwardChunk& chunk) {
+  std::int64_t first = 0;
+  switch (group.kind) {
+    case GroupKind::kSlidingWindow:
+      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.window_tokens + 1);
+      break;
+    case GroupKind::kChunkedLocal:
+      first = chunk.begin_tokens / group.chunk_tokens * group.chunk_tokens;
+      break;
+    case GroupKind::kScratch:
+      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.block_tokens);
+      break;
+    default:
+      break;
+  }
+  // A ring is never found again: it has only the rows that this admission wrote.
+  return group.kind == GroupKind::kScratch ? std::max(first, chunk.request->own_start_tokens) : first;
+}
+
+// Columns of the block boundaries that the forward of an align group passes with its last known token or a draft, as
+// far as they lie before the running one.
+BlockIndexRange passed_columns(const Geometry& geometry, GroupIndex g, const ForwardChunk& chunk) {
+  const std::int64_t span = geometry.span_tokens(g);
+  const std::int64_t running = chunk.request->running_column[g.value()];
+  return {cdiv(chunk.known_end_tokens(), span) - 1, std::min(chunk.end_tokens / span, running)};
+}
+
+}  // namespace
+
+void append_used_blocks(const Geometry& geometry, GroupIndex g, const ForwardChunk& chunk, std::vector<BlockId>& used) {
+  const KvCacheGroup& group = geometry.group(g);
+  const std::int64_t span = geometry.span_tokens(g);
+  const auto append = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (const BlockId block = block_at(chunk, g, i); block != kNullBlock) used.push_back(block);
+    }
+  };
+  if (has_one_block(group)) {
+    append(0, 1);
+  } else if (is_mamba(group, MambaMode::kAlign)) {
+    const std::int64_t running = chunk.request->running_column[g.value()];
+    if (chunk.begin_tokens > 0) used.push_back(chunk.request->state_blocks[g.value()]);
+    const BlockIndexRange passed = passed_columns(geometry, g, chunk);
+    append(passed.first_block, passed.end_block);
+    append(chunk.checkpoint_tokens > 0 ? running - 1 : running, std::ssize(chunk.request->tables[g.value()]));
+  } else if (group.kind == GroupKind::kMamba) {
+    append(chunk.begin_tokens == 0 ? 0 : (chunk.begin_tokens - 1) / span, cdiv(chunk.end_tokens, span));
+  } else {
+    append(first_read_token(group, chunk) / span, cdiv(chunk.end_tokens + chunk.num_rejected, span));
+  }
+}
 
 RankForward::RankForward(const Geometry& geometry, DeviceMemory& memory, std::uint64_t seed, std::int64_t rank,
                          std::int64_t payload_bytes)
@@ -88,7 +146,7 @@ void RankForward::for_each_piece(GroupIndex g, const ForwardChunk& chunk, Rows r
   while (rows.num_rows > 0) {
     std::int64_t num_rows = rows.num_rows;
     std::byte* memory = memory_.rows(g, block, rows.row, num_rows);
-    const RowRun run{&chunk.request->states[static_cast<std::size_t>(rows.first_token + 1)], rows.token_step, num_rows};
+    const RowRun run{chunk.request->states.get() + rows.first_token + 1, rows.token_step, num_rows};
     visit(memory, run, rows.first_token);
     rows.row += num_rows;
     rows.num_rows -= num_rows;
@@ -96,34 +154,9 @@ void RankForward::for_each_piece(GroupIndex g, const ForwardChunk& chunk, Rows r
   }
 }
 
-BlockId RankForward::block_at(const ForwardChunk& chunk, GroupIndex g, std::int64_t block_index) const {
-  const std::vector<BlockId>& table = chunk.request->tables[g.value()];
-  return block_index < std::ssize(table) ? table[static_cast<std::size_t>(block_index)] : kNullBlock;
-}
-
-std::int64_t RankForward::first_read_token(GroupIndex g, const ForwardChunk& chunk) const {
-  const KvCacheGroup& group = geometry_.group(g);
-  std::int64_t first = 0;
-  switch (group.kind) {
-    case GroupKind::kSlidingWindow:
-      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.window_tokens + 1);
-      break;
-    case GroupKind::kChunkedLocal:
-      first = chunk.begin_tokens / group.chunk_tokens * group.chunk_tokens;
-      break;
-    case GroupKind::kScratch:
-      first = std::max<std::int64_t>(0, chunk.begin_tokens - group.block_tokens);
-      break;
-    default:
-      break;
-  }
-  // A ring is never found again: it has only the rows that this admission wrote.
-  return group.kind == GroupKind::kScratch ? std::max(first, chunk.request->own_start_tokens) : first;
-}
-
 void RankForward::check_rows(GroupIndex g, const ForwardChunk& chunk) {
   const GroupPayload& payload = payloads_[g.value()];
-  for_each_rows(g, first_read_token(g, chunk), chunk.begin_tokens, [&](const Rows& rows) {
+  for_each_rows(g, first_read_token(geometry_.group(g), chunk), chunk.begin_tokens, [&](const Rows& rows) {
     counts_.bytes_checked += rows.num_rows * payload_bytes_;
     if (block_at(chunk, g, rows.block_index) == kNullBlock) {
       note_wrong(chunk, g, rows.first_token, rows.num_rows * payload_bytes_, "expected a block, found the null block");
@@ -161,9 +194,7 @@ BlockId RankForward::state_block(const ForwardChunk& chunk, GroupIndex g, std::i
   const KvCacheGroup& group = geometry_.group(g);
   if (has_one_block(group)) return block_at(chunk, g, 0);
   if (!is_mamba(group, MambaMode::kAlign)) return block_at(chunk, g, (tokens - 1) / geometry_.span_tokens(g));
-  const Request& request = *chunk.request;
-  if (!request.state_blocks.empty()) return request.state_blocks[g.value()];
-  return block_at(chunk, g, request.state_column[g.value()]);
+  return chunk.request->state_blocks[g.value()];
 }
 
 void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
@@ -175,15 +206,15 @@ void RankForward::check_state(GroupIndex g, const ForwardChunk& chunk) {
     note_wrong(chunk, g, chunk.begin_tokens, size_bytes, "expected a state, found the null block");
     return;
   }
-  const std::vector<std::uint64_t>& states = chunk.request->states;
-  const std::uint64_t advance = states[static_cast<std::size_t>(chunk.begin_tokens)] - states[0];
+  const std::uint64_t* states = chunk.request->states.get();
+  const std::uint64_t advance = states[chunk.begin_tokens] - states[0];
   const std::int64_t wrong = payloads_[g.value()].check_state(memory_.state(g, block), advance);
   if (wrong > 0) note_wrong(chunk, g, chunk.begin_tokens, wrong, "the recurrent state is not the one of this prefix");
 }
 
 void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
   const std::int64_t span = geometry_.span_tokens(g);
-  const std::vector<std::uint64_t>& states = chunk.request->states;
+  const std::uint64_t* states = chunk.request->states.get();
   std::int64_t from = chunk.begin_tokens;
   while (from < chunk.end_tokens) {
     // A dense table gets the state of every block boundary that the chunk passes.
@@ -191,7 +222,7 @@ void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
     if (is_mamba(geometry_.group(g), MambaMode::kAll)) to = std::min(to, (from / span + 1) * span);
     const BlockId target = state_block(chunk, g, to);
     HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
-    const std::uint64_t advance = states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(from)];
+    const std::uint64_t advance = states[to] - states[from];
     if (from == 0) {
       payloads_[g.value()].write_state(memory_.state(g, target), advance);
     } else {
@@ -203,9 +234,11 @@ void RankForward::continue_state(GroupIndex g, const ForwardChunk& chunk) {
 }
 
 // The known tokens lead to the running block, unless an accepted draft passes its end: then to that end. The last
-// accepted draft's state is in that draft's block, those of others come to nothing.
+// accepted draft's state is in that draft's block, those of others come to nothing. The running column is that of the
+// tokens that the scheduler counts: with drafts in flight it may be ahead. The state of a boundary that is passed only
+// now goes into the boundary's own column.
 void RankForward::continue_align_state(GroupIndex g, const ForwardChunk& chunk) {
-  const std::vector<std::uint64_t>& states = chunk.request->states;
+  const std::uint64_t* states = chunk.request->states.get();
   const std::int64_t running = chunk.request->running_column[g.value()];
   const auto size_bytes = static_cast<std::size_t>(kStateRows * payload_bytes_);
   // One of the blocks that are written may be the one that all begin with.
@@ -216,8 +249,7 @@ void RankForward::continue_align_state(GroupIndex g, const ForwardChunk& chunk) 
   const auto write = [&](std::int64_t column, std::int64_t to) {
     const BlockId target = block_at(chunk, g, column);
     HOSTKV_CHECK(target != kNullBlock, "a state must be written, but there is no block");
-    const std::uint64_t advance =
-        states[static_cast<std::size_t>(to)] - states[static_cast<std::size_t>(chunk.begin_tokens)];
+    const std::uint64_t advance = states[to] - states[chunk.begin_tokens];
     if (chunk.begin_tokens == 0) return payloads_[g.value()].write_state(memory_.state(g, target), advance);
     payloads_[g.value()].advance_state(from.data(), memory_.state(g, target), advance);
   };
@@ -225,9 +257,13 @@ void RankForward::continue_align_state(GroupIndex g, const ForwardChunk& chunk) 
   for (std::int64_t column = running + 1; column < columns; ++column) memory_.scrub(g, block_at(chunk, g, column));
   if (chunk.num_accepted > 0) write(running + chunk.num_accepted, chunk.end_tokens);
   if (chunk.checkpoint_tokens > 0) write(running - 1, chunk.checkpoint_tokens);
-  const std::int64_t known_end = chunk.end_tokens - chunk.num_accepted;
-  const std::int64_t block_end = (running + 1) * geometry_.span_tokens(g);
-  write(running, block_end <= chunk.end_tokens ? block_end : known_end);
+  const std::int64_t span = geometry_.span_tokens(g);
+  const BlockIndexRange passed = passed_columns(geometry_, g, chunk);
+  for (std::int64_t column = passed.first_block; column < passed.end_block; ++column) {
+    if (block_at(chunk, g, column) != kNullBlock) write(column, (column + 1) * span);
+  }
+  const std::int64_t block_end = (running + 1) * span;
+  write(running, block_end <= chunk.end_tokens ? block_end : chunk.known_end_tokens());
 }
 
 // Rejected drafts leave rows behind that the next steps write again; a ring has no room for them.

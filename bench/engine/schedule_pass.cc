@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "bench/engine/group_rules.h"
 #include "bench/engine/payload.h"
 #include "bench/engine/scheduler.h"
 
@@ -11,13 +10,16 @@ namespace hostkv::bench {
 
 Result<StepPlan> Scheduler::plan_step() {
   StepPlan plan;
+  plan.number = ++num_planned_steps_;
   budget_tokens_ = config_.max_batched_tokens;
+  waits_for_frees_ = false;
   cache_.begin_pass();
-  schedule_running(plan);
-  bool is_stopped = !plan.preempted.empty();
+  if (Status status = schedule_running(plan); !status.ok()) return error(std::move(status));
+  bool is_stopped = !plan.preempted.empty() || waits_for_frees_;
   if (Status status = admit_queue(loaded_, plan, is_stopped); !status.ok()) return error(std::move(status));
   if (Status status = admit_queue(waiting_, plan, is_stopped); !status.ok()) return error(std::move(status));
-  const bool is_waiting = !running_.empty() || !loading_.empty() || pool_.num_pinned_only() > 0;
+  const bool is_waiting =
+      !running_.empty() || !loading_.empty() || pool_.num_pinned_only() > 0 || !deferred_frees_.empty();
   plan.copies = cache_.copies();
   plan.hand_offs = cache_.hand_offs();
   // Who was preempted in this pass has left its blocks to those that are admitted in the next one.
@@ -25,15 +27,24 @@ Result<StepPlan> Scheduler::plan_step() {
   return plan;
 }
 
-void Scheduler::schedule_running(StepPlan& plan) {
+Status Scheduler::admit_loads(StepPlan& plan) {
+  bool is_stopped = !plan.preempted.empty() || waits_for_frees_;
+  const Status status = admit_queue(loaded_, plan, is_stopped);
+  plan.copies = cache_.copies();
+  plan.hand_offs = cache_.hand_offs();
+  return status;
+}
+
+Status Scheduler::schedule_running(StepPlan& plan) {
   for (std::size_t i = 0; i < running_.size() && budget_tokens_ > 0; ++i) {
     Request& request = *running_[i];
-    const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
+    const std::int64_t num_tokens = next_chunk(request, request.num_planned_tokens);
     if (num_tokens == 0) continue;
     const ChunkPlan chunk = plan_chunk(request, num_tokens);
     if (!make_room(request, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens}, plan)) break;
-    record_chunk(request, chunk, plan);
+    if (Status status = record_chunk(request, chunk, plan); !status.ok()) return status;
   }
+  return {};
 }
 
 // False: the request cannot run in this step; it may have been preempted itself.
@@ -41,6 +52,9 @@ bool Scheduler::make_room(Request& request, const ChunkEnd& end, StepPlan& plan)
   while (!cache_.grow(request, end)) {
     // Blocks that only copies keep come back by themselves: waiting is cheaper than computing again.
     if (pool_.num_pinned_only() > 0) return false;
+    // So do those that a step in flight uses. Nobody else takes them before.
+    waits_for_frees_ = !deferred_frees_.empty();
+    if (waits_for_frees_) return false;
     Request& victim = youngest_owner();
     // So do those of a load in flight: once it has ended, its request may be the younger one.
     if (&victim == &request && !loading_.empty()) return false;
@@ -107,14 +121,14 @@ Result<Scheduler::Admission> Scheduler::admit(Request& request, StepPlan& plan) 
   if (num_tokens == 0) return Admission::kStopped;
   // Who was preempted comes back when there is room for it, not to be preempted again by the next block of the others.
   const BlockReserve reserve = request.report.num_preemptions > 0 ? reserve_for(request) : BlockReserve{};
-  request.num_computed_tokens = hit.boundary_tokens;
+  request.begin_at(hit.boundary_tokens);
   const ChunkPlan chunk = plan_chunk(request, num_tokens);
   if (!cache_.admit(request, hit, 0, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens}, reserve, nullptr)) {
-    request.num_computed_tokens = 0;
+    request.begin_at(0);
     return Admission::kStopped;
   }
   if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
-  run(request, chunk, plan);
+  if (Status status = run(request, chunk, plan); !status.ok()) return error(std::move(status));
   return Admission::kAdmitted;
 }
 
@@ -136,16 +150,16 @@ Result<Scheduler::Admission> Scheduler::start_load(Request& request, const Prefi
 }
 
 Result<Scheduler::Admission> Scheduler::admit_loaded(Request& request, StepPlan& plan) {
-  const std::int64_t num_tokens = next_chunk(request, request.num_computed_tokens);
+  const std::int64_t num_tokens = next_chunk(request, request.num_planned_tokens);
   if (num_tokens == 0) return Admission::kStopped;
   const ChunkPlan chunk = plan_chunk(request, num_tokens);
   if (!cache_.grow(request, {chunk.end_tokens, chunk.num_drafts, chunk.checkpoint_tokens})) return Admission::kStopped;
   if (Status status = tell_allocated(request, 0); !status.ok()) return error(std::move(status));
-  run(request, chunk, plan);
+  if (Status status = run(request, chunk, plan); !status.ok()) return error(std::move(status));
   return Admission::kAdmitted;
 }
 
-void Scheduler::run(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
+Status Scheduler::run(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
   if (!request.has_run) {
     request.has_run = true;
     request.report.device_hit_tokens = request.device_hit_tokens;
@@ -153,35 +167,74 @@ void Scheduler::run(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
   }
   request.state = RequestState::kRunning;
   request.own_start_tokens = chunk.replay_begin_tokens;
+  request.on_device.num_tokens = chunk.begin_tokens;
+  request.on_device.state_blocks.assign(geometry_.num_groups(), kNullBlock);
+  for (std::size_t g = 0; g < request.tables.size(); ++g) {
+    const std::int64_t column = request.state_column[g];
+    if (column >= 0) request.on_device.state_blocks[g] = request.tables[g][static_cast<std::size_t>(column)];
+  }
   insert_by_age(running_, request);
-  record_chunk(request, chunk, plan);
+  return record_chunk(request, chunk, plan);
 }
 
-void Scheduler::record_chunk(Request& request, const ChunkPlan& chunk, StepPlan& plan) {
+Status Scheduler::record_chunk(Request& request, ChunkPlan chunk, StepPlan& plan) {
+  chunk.is_exact = request.num_placeholders == 0;
   plan.chunks.push_back(chunk);
-  // Drafts are not known to be tokens yet. A replay begins behind what is computed already.
-  plan.scheduled.push_back(
-      ScheduledRequest{request.id, chunk.replay_begin_tokens, chunk.end_tokens - chunk.replay_begin_tokens});
+  plan.scheduled.push_back(told(request, chunk));
   budget_tokens_ -= chunk.end_tokens - chunk.begin_tokens;
-  cache_.cache_blocks(request, chunk.end_tokens, chunk.checkpoint_tokens);
+  if (chunk.is_exact) {
+    cache_.cache_blocks(request, chunk.end_tokens, chunk.checkpoint_tokens);
+  } else {
+    cache_.hand_off_late(request);
+  }
+  const Status trusted = config_.plant == Plant::kTrustDrafts ? trust_drafts(request, chunk) : Status();
+  if (chunk.end_tokens == request.num_tokens_ahead()) request.num_placeholders += chunk.num_drafts + 1;
+  request.num_planned_tokens = chunk.end_tokens + chunk.num_drafts;
+  request.num_drafts_in_flight += chunk.num_drafts;
+  request.last_step = plan.number;
+  return trusted;
 }
 
-// Drafts follow the last token of a decode step; how many are right is as good as drawn.
+// Neither drafts nor outputs in flight are known to be tokens yet. A replay begins behind what is computed already.
+ScheduledRequest Scheduler::told(const Request& request, const ChunkPlan& chunk) const {
+  if (config_.plant == Plant::kTrustDrafts) {
+    return {request.id, chunk.begin_tokens, chunk.end_tokens + chunk.num_drafts - chunk.begin_tokens};
+  }
+  if (chunk.is_exact) {
+    return {request.id, chunk.replay_begin_tokens, chunk.end_tokens - chunk.replay_begin_tokens};
+  }
+  const std::int64_t computed = request.num_certain_tokens();
+  const std::int64_t written =
+      request.num_planned_tokens - request.num_drafts_in_flight + (chunk.end_tokens - chunk.begin_tokens);
+  return {request.id, computed, std::min(written, request.num_tokens()) - computed};
+}
+
+// The planted fault: the connector gets the hashes of drafts too, so that it stores what they have written.
+Status Scheduler::trust_drafts(Request& request, const ChunkPlan& chunk) {
+  std::vector<std::int32_t> tokens = request.tokens;
+  while (std::ssize(tokens) < chunk.end_tokens + chunk.num_drafts) {
+    tokens.push_back(output_token(request.output_seed, std::ssize(tokens) - request.num_prompt_tokens));
+  }
+  const std::size_t first_new = request.hashes.size();
+  extend_prefix_hashes(tokens, geometry_.hash_block_tokens(), request.hashes);
+  return tell_hashes(request, first_new);
+}
+
+// Drafts follow the last token of a decode step, also of one whose token is a placeholder.
 ChunkPlan Scheduler::plan_chunk(const Request& request, std::int64_t num_tokens) const {
   ChunkPlan chunk;
-  chunk.begin_tokens = request.num_computed_tokens;
+  chunk.begin_tokens = request.num_planned_tokens;
   chunk.end_tokens = chunk.begin_tokens + num_tokens;
   chunk.replay_begin_tokens = chunk.begin_tokens;
   const bool is_first = request.state != RequestState::kRunning;
   if (is_first && has_scratch_) {
     chunk.replay_begin_tokens = std::max<std::int64_t>(0, chunk.begin_tokens - config_.replay_tokens);
   }
-  const bool is_decode =
-      !is_first && num_tokens == 1 && request.num_output_tokens() > 0 && chunk.end_tokens == request.num_tokens();
-  if (is_decode && config_.num_speculative_tokens > 0) {
+  const std::int64_t num_tokens_ahead = request.num_tokens_ahead();
+  const bool is_decode = !is_first && num_tokens == 1 && num_tokens_ahead > request.num_prompt_tokens &&
+                         chunk.end_tokens == num_tokens_ahead;
+  if (is_decode) {
     chunk.num_drafts = std::min(config_.num_speculative_tokens, request.most_tokens() - chunk.end_tokens);
-    const std::uint64_t drawn = draw(config_.seed ^ request.output_seed, chunk.end_tokens);
-    chunk.num_accepted = static_cast<std::int64_t>(drawn % static_cast<std::uint64_t>(chunk.num_drafts + 1));
   }
   if (cache_.can_export(request, chunk.begin_tokens, chunk.end_tokens)) {
     chunk.checkpoint_tokens = rules_.tail_boundary(request);
@@ -196,14 +249,15 @@ void Scheduler::free_a_claim(StepPlan& plan) {
 }
 
 std::int64_t Scheduler::next_chunk(const Request& request, std::int64_t begin_tokens) const {
-  const std::int64_t end = begin_tokens + std::min(budget_tokens_, request.num_tokens() - begin_tokens);
+  const std::int64_t last = std::min(request.num_tokens_ahead(), request.most_tokens());
+  const std::int64_t end = begin_tokens + std::min(budget_tokens_, last - begin_tokens);
   const bool exports = end >= request.num_prompt_tokens && cache_.can_export(request, begin_tokens, end);
   return std::max<std::int64_t>(0, rules_.clip(request, begin_tokens, end, exports) - begin_tokens);
 }
 
 // How far a request gets with what it knows now: its tokens, and the first one that it will sample.
 std::int64_t Scheduler::near_end(const Request& request) const {
-  return std::min(request.num_tokens() + 1, request.most_tokens());
+  return std::min(request.num_tokens_ahead() + 1, request.most_tokens());
 }
 
 // A load starts, and a preempted request comes back, only where it and all that own blocks already can get through the

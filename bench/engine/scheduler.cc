@@ -48,6 +48,10 @@ Status Scheduler::validate(const RequestSpec& spec) const {
     return Status(StatusCode::kInvalidArgument,
                   "max_new_tokens is " + std::to_string(spec.max_new_tokens) + ", at least 1 is allowed");
   }
+  if (spec.end_after_tokens < 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "end_after_tokens is " + std::to_string(spec.end_after_tokens) + ", 0 or more is allowed");
+  }
   // The last output is sampled and never written.
   const std::int64_t total = std::ssize(spec.prompt_tokens) + spec.max_new_tokens - 1;
   const std::int64_t needed = cache_.most_blocks(total, std::min(total, config_.max_batched_tokens));
@@ -63,6 +67,7 @@ Result<RequestId> Scheduler::add(RequestSpec spec) {
   request->id = RequestId{next_id_};
   request->num_prompt_tokens = std::ssize(spec.prompt_tokens);
   request->max_new_tokens = spec.max_new_tokens;
+  request->end_after_tokens = spec.end_after_tokens;
   request->skip_reading_cache = spec.skip_reading_cache;
   request->output_seed = output_seed(config_.seed, spec.prompt_tokens);
   request->tokens = std::move(spec.prompt_tokens);
@@ -82,6 +87,10 @@ Result<RequestId> Scheduler::add(RequestSpec spec) {
 
 Status Scheduler::append_hashes(Request& request, std::size_t first_new) {
   extend_prefix_hashes(request.tokens, geometry_.hash_block_tokens(), request.hashes);
+  return tell_hashes(request, first_new);
+}
+
+Status Scheduler::tell_hashes(const Request& request, std::size_t first_new) {
   if (connector_ == nullptr || request.hashes.size() == first_new) return {};
   const std::span<const PrefixHash> added = std::span(request.hashes).subspan(first_new);
   return connector_->append_block_hashes(request.id, std::as_bytes(added), sizeof(PrefixHash));
@@ -96,8 +105,8 @@ Status Scheduler::abort(RequestId id) {
 
 void Scheduler::preempt(Request& request, StepPlan& plan) {
   remove_from_queue(request);
-  cache_.free(request);
-  request.num_computed_tokens = 0;
+  release_blocks(request);
+  request.begin_at(0);
   request.state = RequestState::kWaiting;
   insert_by_age(waiting_, request);
   ++request.report.num_preemptions;
@@ -105,9 +114,25 @@ void Scheduler::preempt(Request& request, StepPlan& plan) {
   plan.preempted.push_back(request.id);
 }
 
-Status Scheduler::complete_step(const StepPlan& plan) {
-  for (std::size_t i = 0; i < plan.chunks.size(); ++i) {
-    if (Status status = settle_chunk(*requests_.at(plan.scheduled[i].id), plan.chunks[i]); !status.ok()) return status;
+// First in, first out, so that who lost its blocks first is the first to be evicted.
+void Scheduler::release_blocks(Request& request) {
+  std::vector<std::vector<BlockId>> blocks = KvCacheManager::take_blocks(request);
+  const std::uint64_t last_step = std::exchange(request.last_step, 0);
+  if (last_step > num_settled_steps_ && config_.plant != Plant::kFreeInFlight) {
+    deferred_frees_.push_back(DeferredFrees{last_step, std::move(blocks)});
+    return;
+  }
+  for (const std::vector<BlockId>& list : blocks) pool_.free(list);
+}
+
+Status Scheduler::complete_step(std::uint64_t number, std::span<const LaunchedChunk> chunks) {
+  num_settled_steps_ = number;
+  while (!deferred_frees_.empty() && deferred_frees_.front().last_step <= number) {
+    for (const std::vector<BlockId>& list : deferred_frees_.front().blocks) pool_.free(list);
+    deferred_frees_.pop_front();
+  }
+  for (const LaunchedChunk& chunk : chunks) {
+    if (Status status = settle_chunk(chunk); !status.ok()) return status;
   }
   return {};
 }
@@ -124,22 +149,31 @@ void Scheduler::advance_to(Request& request, std::int64_t num_tokens) {
   ++num_progress_;
 }
 
-Status Scheduler::settle_chunk(Request& request, const ChunkPlan& chunk) {
-  const std::int64_t end = chunk.end_tokens + chunk.num_accepted;
-  KvCacheManager::settle_states(request, chunk.num_accepted);
+Status Scheduler::settle_chunk(const LaunchedChunk& chunk) {
+  const std::int64_t begin = chunk.forward.begin_tokens;
+  const std::int64_t end = chunk.forward.end_tokens;
+  num_computed_tokens_ += end - begin;
+  const auto found = requests_.find(chunk.id);
+  // Who has ended, or was preempted, since it was planned: outputs of a step in flight come to nothing.
+  if (found == requests_.end() || found->second->report.num_preemptions != chunk.admission) return {};
+  Request& request = *found->second;
+  request.state_column = chunk.running_column;
+  request.num_planned_tokens -= chunk.forward.num_rejected;
+  request.num_drafts_in_flight -= chunk.plan.num_drafts;
   advance_to(request, end);
-  num_computed_tokens_ += end - chunk.begin_tokens;
-  if (request.report.num_preemptions == 0) {
+  if (chunk.admission == 0) {
     const std::int64_t prompt_end = std::min(end, request.num_prompt_tokens);
-    request.report.computed_tokens += std::max<std::int64_t>(0, prompt_end - chunk.begin_tokens);
+    request.report.computed_tokens += std::max<std::int64_t>(0, prompt_end - begin);
   }
   if (end < request.num_tokens()) return {};
-  while (request.num_tokens() <= end) {  // the accepted drafts, and the token behind them
+  request.num_placeholders -= chunk.plan.num_drafts + 1;
+  while (request.num_tokens() <= end && !request.has_ended()) {  // the accepted drafts, and the token behind them
     request.tokens.push_back(output_token(request.output_seed, request.num_output_tokens()));
   }
   if (Status status = append_hashes(request, request.hashes.size()); !status.ok()) return status;
-  cache_.cache_passed_states(request, chunk.end_tokens, chunk.num_accepted);
-  return request.num_output_tokens() == request.max_new_tokens ? finish(request, false) : Status();
+  cache_.cache_settled(request, chunk.running_column, chunk.plan.is_exact ? chunk.plan.end_tokens : begin,
+                       std::min(end, request.num_tokens()));
+  return request.has_ended() ? finish(request, false) : Status();
 }
 
 Status Scheduler::finish(Request& request, bool aborted) {
@@ -149,12 +183,12 @@ Status Scheduler::finish(Request& request, bool aborted) {
   if (connector_ != nullptr) {
     std::vector<BoundaryHandOff> hand_offs = request.late_hand_offs;
     for (const PartialState& state : request.partial_states) {
-      if (state.boundary_tokens != request.num_computed_tokens) continue;
+      if (state.boundary_tokens != request.num_planned_tokens) continue;
       hand_offs.push_back(BoundaryHandOff{request.id, state.group, state.block, state.boundary_tokens});
     }
-    status = connector_->request_finished(request.id, request.num_computed_tokens, hand_offs);
+    status = connector_->request_finished(request.id, request.num_certain_tokens(), hand_offs);
   }
-  cache_.free(request);
+  release_blocks(request);
   request.report.aborted = aborted;
   reports_.push_back(request.report);
   ++num_progress_;
@@ -190,7 +224,8 @@ Status Scheduler::apply_load_outcomes(std::span<const LoadOutcome> outcomes) {
     }
     std::erase(loading_, &request);
     if (outcome.status == StatusCode::kOk) {
-      advance_to(request, request.device_hit_tokens + request.host_hit_tokens);
+      request.begin_at(request.device_hit_tokens + request.host_hit_tokens);
+      advance_to(request, request.num_computed_tokens);
       cache_.cache_blocks(request, request.num_computed_tokens);
       request.state = RequestState::kLoaded;
       insert_by_age(loaded_, request);

@@ -107,9 +107,9 @@ void EnginePool::forget_request(RequestId id) {
 
 BlockId EnginePool::id_of(nb::handle block) const {
   const std::int64_t id = id_.number(block);
-  if (id < 0 || id >= num_blocks()) {
+  if (id < 0 || id >= std::ssize(pins_)) {
     throw nb::value_error(
-        ("the pool has no block " + std::to_string(id) + "; it has " + std::to_string(num_blocks())).c_str());
+        ("the pool has no block " + std::to_string(id) + "; it has " + std::to_string(pins_.size())).c_str());
   }
   return BlockId{static_cast<std::uint32_t>(id)};
 }

@@ -50,7 +50,8 @@ class EnginePool final : public EngineBlocks {
   void find_cached(GroupIndex group, std::span<const std::byte> hashes, std::size_t hash_size_bytes,
                    std::span<BlockId> blocks) override;
   [[nodiscard]] bool carries_key(BlockId block, GroupIndex group, std::span<const std::byte> hash) override;
-  [[nodiscard]] std::int64_t num_blocks() const override { return static_cast<std::int64_t>(pins_.size()); }
+  // Without the null block, which no request can own.
+  [[nodiscard]] std::int64_t num_blocks() const override { return static_cast<std::int64_t>(pins_.size()) - 1; }
   [[nodiscard]] std::int64_t num_free_blocks() const override;
   [[nodiscard]] std::uint64_t num_handed_out() const override;
   void next_victims(std::size_t max_blocks, std::vector<CachedBlock>& victims) override;

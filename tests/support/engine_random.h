@@ -56,6 +56,7 @@ inline std::vector<RequestSpec> random_requests(Random& random, std::int64_t num
     RequestSpec request{.prompt_tokens = make_prompt(pick(random, 1, most_prompt), family)};
     if (hostkv::testing::one_in(random, 3)) request.prompt_tokens.back() = static_cast<std::int32_t>(i);
     request.max_new_tokens = pick(random, 1, most_new);
+    draw_end(random, request);
     requests.push_back(std::move(request));
   }
   return requests;

@@ -77,6 +77,18 @@ inline void expect_sound(const Engine& engine) {
   }
 }
 
+// Both schedulings in turn: even seeds run ahead, by one step or by two. Every third one loads in the step.
+inline void draw_scheduling(EngineConfig& config, std::uint64_t seed) {
+  config.scheduling = seed % 2 == 0 ? Scheduling::kAsync : Scheduling::kSync;
+  config.steps_in_flight = seed % 4 == 0 ? 2 : 1;
+  config.load_mode = seed % 3 == 0 ? LoadMode::kSynchronous : LoadMode::kAsynchronous;
+}
+
+// Now and then the answer ends by itself, which a scheduler that runs ahead learns late.
+inline void draw_end(Random& random, RequestSpec& request) {
+  if (hostkv::testing::one_in(random, 4)) request.end_after_tokens = pick(random, 1, request.max_new_tokens);
+}
+
 // Properties try the seeds from here on, one a round.
 inline std::uint64_t first_test_seed() {
   return hostkv::testing::number_from_environment("HOSTKV_TEST_SEED", 1);

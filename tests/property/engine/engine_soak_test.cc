@@ -52,6 +52,7 @@ class Soak {
     config.max_running_requests = pick(2, 8);
     config.payload_bytes = pick(0, 2) == 0 ? pick(1, 20) : 8;
     config.offload = offload;
+    draw_scheduling(config, seed);
     config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, 40);
     engine_ = make_engine(std::move(config));
     span_ = engine_ ? engine_->geometry().scheduler_block_tokens() : 1;
@@ -94,6 +95,7 @@ class Soak {
     if (pick(0, 2) == 0) prompt.back() = static_cast<std::int32_t>(pick(1, 3));
     RequestSpec spec{.prompt_tokens = std::move(prompt), .max_new_tokens = pick(1, 12)};
     spec.skip_reading_cache = pick(0, 9) == 0;
+    draw_end(random_, spec);
     const Result<RequestId> id = engine_->add_request(std::move(spec));
     if (id) ++num_added_;
     if (!id) {
@@ -112,7 +114,7 @@ class EngineSoak : public ::testing::TestWithParam<SoakCase> {
  protected:
   static void run(bool offload) {
     const std::uint64_t first_seed = first_test_seed();
-    const std::uint64_t rounds = test_rounds(2);
+    const std::uint64_t rounds = test_rounds(4);
     for (std::uint64_t seed = first_seed; seed < first_seed + rounds && !HasFailure(); ++seed) {
       SCOPED_TRACE("HOSTKV_TEST_SEED=" + std::to_string(seed));
       Soak(GetParam(), offload, seed).run();

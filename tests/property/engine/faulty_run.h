@@ -35,6 +35,7 @@ class FaultyRun {
     config_.max_running_requests = pick(random_, 1, 6);
     config_.settle_copies = hostkv::testing::one_in(random_, 2);
     config_.seed = seed;
+    draw_scheduling(config_, seed);
     requests_ = random_requests(random_, pick(random_, 2, 6), pick(random_, 2, 100), pick(random_, 1, 20));
     config_.num_device_blocks = smallest_pool(config_, requests_) * pick(random_, 1, 3);
     config_.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config_, pick(random_, 30, 200));

@@ -1,11 +1,12 @@
 // Long random runs over every feature of the engine at once: fine and coarse boundaries, DCP with interleave, drafts,
 // speculative tokens, checkpoints, retention, bounded replay, fewer tokens than offered, preemption, abort, eviction,
-// reset, eager and lazy stores. After every step nothing is lost (R15) and no byte was wrong; at the end nothing is
-// pinned, and every configuration has had hits.
+// reset, eager and lazy stores, steps planned ahead of the results. After every step nothing is lost (R15) and no byte
+// was wrong; at the end nothing is pinned, and every configuration has had hits.
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 
 #include "tests/support/engine_support.h"
 #include "tests/support/random.h"
@@ -57,6 +58,7 @@ class HybridSoak {
     EngineConfig config = device_config(c.groups, 0);
     config.offload = true;
     config.seed = seed;
+    draw_scheduling(config, seed);
     if (c.hash_block_tokens > 0) config.geometry.hash_block_tokens = c.hash_block_tokens;
     config.geometry.parallel.dcp = c.dcp;
     config.geometry.parallel.interleave_tokens = c.dcp > 1 && one_in(random_, 2) ? 2 : 1;
@@ -83,7 +85,9 @@ class HybridSoak {
     }
     config.num_device_blocks += pick(0, 20);
     config.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config, pick(60, 240));
-    described_ = "retention " + std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
+    described_ = "steps ahead " + std::to_string(config.steps_ahead()) + ", loads in the step " +
+                 std::to_string(config.load_mode == LoadMode::kSynchronous) + ", retention " +
+                 std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
                  std::to_string(config.num_speculative_tokens) + ", checkpoints " +
                  std::to_string(config.prefill_checkpoints) + ", replay " + std::to_string(config.replay_tokens) +
                  ", lazy " + std::to_string(config.connector.store_mode == StoreMode::kLazy) + ", coarse " +
@@ -135,24 +139,46 @@ class HybridSoak {
     check();
   }
 
-  // Prompts share prefixes of a few families; ends fall on and beside boundaries.
+  // Prompts share prefixes of a few families; ends fall on and beside boundaries. Some go on behind an earlier answer.
   void add() {
+    remember_answer();
     const auto family = static_cast<std::int32_t>(pick(1, 4));
     std::int64_t num_tokens = pick(1, most_prompt_);
     if (one_in(random_, 3)) num_tokens = std::max<std::int64_t>(1, num_tokens / 8 * 8 + pick(0, 1));
     std::vector<std::int32_t> prompt = make_prompt(num_tokens, family);
     if (one_in(random_, 3)) prompt.back() = static_cast<std::int32_t>(pick(1, 3));
+    if (!answered_.empty() && one_in(random_, 3)) prompt = go_on_behind(answered_[answered_.size() / 2]);
     RequestSpec spec{.prompt_tokens = std::move(prompt), .max_new_tokens = one_in(random_, 4) ? 1 : pick(1, kMostNew)};
     spec.skip_reading_cache = one_in(random_, 20);
+    draw_end(random_, spec);
     const Result<RequestId> id = engine_->add_request(std::move(spec));
     ASSERT_TRUE(id.has_value()) << id.error().to_string();
     ++num_added_;
+  }
+
+  // Prompt and answer so far of a living request, the last few of them.
+  void remember_answer() {
+    if (num_added_ == 0) return;
+    const Request* request = engine_->request(RequestId{static_cast<std::uint64_t>(pick(1, num_added_))});
+    for (std::int64_t id = num_added_; request == nullptr && id > 0; --id) {
+      request = engine_->request(RequestId{static_cast<std::uint64_t>(id)});
+      if (id + 8 < num_added_) return;
+    }
+    if (request == nullptr || request->num_output_tokens() == 0) return;
+    answered_.push_back(request->tokens);
+    if (answered_.size() > 4) answered_.pop_front();
+  }
+  std::vector<std::int32_t> go_on_behind(std::vector<std::int32_t> tokens) {
+    tokens.push_back(static_cast<std::int32_t>(pick(1, 3)));
+    if (std::ssize(tokens) > most_prompt_) tokens.resize(static_cast<std::size_t>(most_prompt_));
+    return tokens;
   }
 
   void check() { expect_sound(*engine_); }
 
   Random random_;
   std::unique_ptr<EngineImpl> engine_;
+  std::deque<std::vector<std::int32_t>> answered_;
   std::string described_;
   std::int64_t most_prompt_ = 1;
   std::int64_t num_added_ = 0;

@@ -27,9 +27,10 @@ Work work_of(const std::vector<RequestSpec>& requests) {
 // Copies end in their step here, so the oldest request that runs gets on in each step in which one runs. The oldest of
 // all is never preempted once it runs; until then those that run end, one after the other, and none is admitted before
 // it. So each of n requests waits for at most the total work, and then does its own: (n + 1) x total. Each also may
-// spend steps on a load and on giving up one.
-std::int64_t most_steps(const Work& work) {
-  return (work.num_requests + 1) * (work.total_tokens + 4);
+// spend steps on a load and on giving up one. An engine that plans `steps_ahead` steps before it has the results learns
+// as much later of each end.
+std::int64_t most_steps(const Work& work, std::int64_t steps_ahead) {
+  return (steps_ahead + 1) * (work.num_requests + 1) * (work.total_tokens + 4);
 }
 
 // Not proven but observed: the worst of some thousand runs stays within half of it.
@@ -46,6 +47,7 @@ class TightPool {
     config_.payload_bytes = pick(random_, 1, 9);
     config_.settle_copies = true;
     config_.seed = seed;
+    draw_scheduling(config_, seed);
     requests_ = random_requests(random_, pick(random_, 2, 6), pick(random_, 2, 120), pick(random_, 1, 40));
     config_.num_device_blocks = smallest_pool(config_, requests_) + pick(random_, 0, 3) * pick(random_, 0, 4);
     config_.connector.cpu_bytes_to_use_per_rank = host_bytes_for_blocks(config_, 300);
@@ -75,7 +77,7 @@ class TightPool {
     }
     const Work work = work_of(requests);
     const EngineStats before = engine_->stats();
-    while (!engine_->idle() && engine_->stats().steps - before.steps <= most_steps(work)) {
+    while (!engine_->idle() && engine_->stats().steps - before.steps <= most_steps(work, config_.steps_ahead())) {
       const Status status = engine_->step();
       ASSERT_TRUE(status.ok()) << status.to_string();
     }

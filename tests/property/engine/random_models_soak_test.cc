@@ -22,7 +22,7 @@ constexpr std::uint64_t kWatchedRuns = 24;
 
 class ModelSoak {
  public:
-  ModelSoak(std::uint64_t seed, bool offload) : random_(seed) { make(offload); }
+  ModelSoak(std::uint64_t seed, bool offload) : random_(seed) { make(seed, offload); }
 
   [[nodiscard]] std::int64_t num_steps() const { return num_steps_; }
   [[nodiscard]] std::int64_t device_hits() const { return device_hits_; }
@@ -39,8 +39,9 @@ class ModelSoak {
  private:
   std::int64_t pick(std::int64_t low, std::int64_t high) { return hostkv::testing::pick(random_, low, high); }
 
-  void make(bool offload) {
+  void make(std::uint64_t seed, bool offload) {
     EngineConfig config = device_config(pick_groups(), 1);
+    draw_scheduling(config, seed);
     config.geometry.parallel.dcp = dcp_;
     config.geometry.parallel.interleave_tokens = interleave_;
     if (hash_ > 0) config.geometry.hash_block_tokens = hash_;
@@ -115,7 +116,8 @@ class ModelSoak {
              std::to_string(config.retention_interval_tokens.value_or(-1)) + ", drafts " +
              std::to_string(config.num_speculative_tokens) + ", checkpoints " +
              std::to_string(config.prefill_checkpoints) + ", replay " + std::to_string(config.replay_tokens) +
-             ", budget " + std::to_string(config.max_batched_tokens);
+             ", budget " + std::to_string(config.max_batched_tokens) + ", steps ahead " +
+             std::to_string(config.steps_ahead());
   }
 
   void act() {
@@ -140,6 +142,7 @@ class ModelSoak {
     if (one_in(random_, 3)) prompt.back() = static_cast<std::int32_t>(pick(1, 3));
     RequestSpec spec{.prompt_tokens = std::move(prompt), .max_new_tokens = pick(1, kMostOutputs)};
     spec.skip_reading_cache = one_in(random_, 12);
+    draw_end(random_, spec);
     const Result<RequestId> id = engine_->add_request(std::move(spec));
     EXPECT_TRUE(id) << id.error().to_string();
     if (id) ++num_added_;

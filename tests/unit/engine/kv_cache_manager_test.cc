@@ -40,7 +40,7 @@ struct Tables {
   // The chunk up to here has run; the next one ends at `end_tokens`.
   bool go_on(std::int64_t computed_tokens, std::int64_t end_tokens) {
     request.num_computed_tokens = computed_tokens;
-    KvCacheManager::settle_states(request);
+    request.state_column = request.running_column;
     return manager.grow(request, {end_tokens, 0, 0});
   }
 
