@@ -46,6 +46,7 @@ bool BlockChecksums::record(JobId job, std::vector<Block> blocks) {
   if (!covers_any(blocks)) {
     return false;
   }
+  begin_job();
   stores_.stream.enqueue([this, job, blocks = std::move(blocks)] { record_now(job, blocks); });
   return true;
 }
@@ -54,6 +55,7 @@ bool BlockChecksums::verify(JobId job, std::vector<Block> blocks) {
   if (!covers_any(blocks)) {
     return false;
   }
+  begin_job();
   loads_.stream.enqueue([this, job, blocks = std::move(blocks)] { verify_now(job, blocks); });
   return true;
 }
@@ -65,7 +67,7 @@ void BlockChecksums::record_now(JobId job, std::span<const Block> blocks) {
       sums_[block.place] = checksum(block.bytes);
     }
   });
-  add_result(Result{job, {}});
+  end_job(Result{job, {}});
 }
 
 void BlockChecksums::verify_now(JobId job, std::span<const Block> blocks) {
@@ -83,12 +85,20 @@ void BlockChecksums::verify_now(JobId job, std::span<const Block> blocks) {
       result.changed.push_back(static_cast<std::uint32_t>(i));
     }
   }
-  add_result(std::move(result));
+  end_job(std::move(result));
 }
 
-void BlockChecksums::add_result(Result result) {
+void BlockChecksums::begin_job() {
+  const std::lock_guard lock(mutex_);
+  ++jobs_in_flight_;
+}
+
+void BlockChecksums::end_job(Result result) {
   const std::lock_guard lock(mutex_);
   results_.push_back(std::move(result));
+  if (--jobs_in_flight_ == 0) {
+    idle_.notify_all();
+  }
 }
 
 void BlockChecksums::take(std::vector<Result>& results) {
@@ -98,15 +108,8 @@ void BlockChecksums::take(std::vector<Result>& results) {
 }
 
 bool BlockChecksums::drain(std::chrono::nanoseconds timeout) {
-  const auto deadline = deadline_after(timeout);
-  for (Lane* lane : {&stores_, &loads_}) {
-    const auto left =
-        std::max(deadline - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration::zero());
-    if (!lane->stream.record_event().wait_for(left)) {
-      return false;
-    }
-  }
-  return true;
+  std::unique_lock lock(mutex_);
+  return idle_.wait_until(lock, deadline_after(timeout), [this] { return jobs_in_flight_ == 0; });
 }
 
 }  // namespace hostkv

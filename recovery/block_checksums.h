@@ -2,6 +2,7 @@
 #define HOSTKV_RECOVERY_BLOCK_CHECKSUMS_H_
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -60,11 +61,14 @@ class BlockChecksums {
   [[nodiscard]] bool covers_any(std::span<const Block> blocks) const;
   void record_now(JobId job, std::span<const Block> blocks);
   void verify_now(JobId job, std::span<const Block> blocks);
-  void add_result(Result result);
+  void begin_job();
+  void end_job(Result result);
 
   ChecksumMode mode_;
   std::vector<std::uint64_t> sums_;  // [num_places]; kNothing: not recorded
   std::mutex mutex_;
+  std::condition_variable idle_;
+  std::size_t jobs_in_flight_ = 0;
   std::vector<Result> results_;
   Lane stores_;
   Lane loads_;
