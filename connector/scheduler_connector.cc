@@ -350,6 +350,7 @@ bool SchedulerConnectorImpl::reset() {
   for (auto& [id, request] : requests_) {
     drop_promise(request);
     request.tainted = request.admitted;
+    request.load_failed = false;
   }
   trust_device(engine_is_clean());
   for (std::optional<WithheldHashes>* hashes : {&withheld_, &damaged_}) {

@@ -125,7 +125,8 @@ void SchedulerConnectorImpl::finish_load(PlannedJob& job) {
 void SchedulerConnectorImpl::end_load_job(const PlannedJob& job, StatusCode status) {
   const auto at = loads_.find(job.request);
   Load& load = at->second;
-  load.status = load.status == StatusCode::kOk ? status : load.status;
+  // A reset has made the load void, whatever else went wrong with it.
+  load.status = load.status == StatusCode::kOk || status == StatusCode::kCanceled ? status : load.status;
   if (--load.jobs_in_flight > 0) {
     return;
   }

@@ -2,11 +2,28 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "recovery/recovery_planner.h"
 
 namespace hostkv {
 namespace {
+
+constexpr std::size_t kMostCandidates = std::size_t{1} << 28U;  // of a request, a byte each
+
+// Before the first collective call, and alike on all ranks: none is left waiting.
+Status check_candidates(const RecoveryPlanner& planner, std::span<const HeldRequest> requests) {
+  for (const HeldRequest& request : requests) {
+    if (const std::size_t count = planner.num_candidates(request); count > kMostCandidates) {
+      return {StatusCode::kInvalidArgument, "request " + std::to_string(request.id.value()) + ": settled_tokens is " +
+                                                std::to_string(request.settled_tokens) + ", " + std::to_string(count) +
+                                                " boundaries to agree on; at most " + std::to_string(kMostCandidates) +
+                                                " are allowed"};
+    }
+  }
+  return {};
+}
 
 std::vector<Touch> touches_of(const PlanBuilder& builder, std::size_t num_requests) {
   std::vector<Touch> touches(num_requests);
@@ -44,6 +61,9 @@ Result<RecoveryPlan> plan_together(RecoveryPlanner& planner, Collective& collect
   }
   if (requests.empty()) {
     return RecoveryPlan{};
+  }
+  if (Status status = check_candidates(planner, requests); !status.ok()) {
+    return error(std::move(status));
   }
   builder.add(own_failed);
   std::vector<Touch> touches = touches_of(builder, requests.size());

@@ -172,7 +172,8 @@ Result<std::vector<std::unique_ptr<Collective>>> create_in_process_collective(st
 // tables are alike on all ranks), also a rank without failures. At most two collective calls (none without requests):
 // which requests are touched, and if any is, their safe candidates or, where the prefix cache may hold what failed,
 // which entries of their tables. Every rank gets the same plan: the one that plan() makes of all failures together.
-// Failure: the collective's; nothing may be assumed then, and none of the requests may go on.
+// Failure: the collective's; nothing may be assumed then, and none of the requests may go on. Besides, before the first
+// collective call, what plan() refuses, and a request with more than 2^28 candidates (kInvalidArgument).
 Result<RecoveryPlan> plan_together(RecoveryPlanner& planner, Collective& collective,
                                    std::span<const HeldRequest> requests, std::span<const FailedLoad> own_failed);
 

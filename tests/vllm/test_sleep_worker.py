@@ -102,3 +102,16 @@ def test_one_sleep_spoils_no_load_of_later(side: WorkerSide) -> None:
     side.start_stores()
     side.core.in_flight, side.core.ready = 0, [(2, LOAD, 0, OK, [])]
     assert side.take_finished() == ({"another"}, set())
+
+
+def test_a_load_that_failed_in_part_and_is_lost_by_the_sleep_is_told_as_failed_not_by_its_blocks(
+    side: WorkerSide,
+) -> None:
+    """What of it was good is gone with the rest."""
+    side._cut_in_place = True
+    side.end_step()
+    side.core.ready = [(1, LOAD, 0, UNAVAILABLE, [(0, 9)]), (1, STORE, 0, OK, [])]
+    side.unregister()
+    finished, failed, _ = told(side)
+    assert (finished, failed) == ({"request"}, {"request"})
+    assert side.take_invalid_blocks() == set()

@@ -53,16 +53,19 @@ class RankReport(KVConnectorWorkerMetadata):
     """What the ranks say in one step. The capacity goes along with a rank's first report, since MultiConnector hands on
     the handshake of one child only.
 
-    broken: why a rank copies nothing any more; empty where all do.
+    broken: why a rank copies nothing any more; empty where all do. invalid: the blocks that it has told the engine to
+    have failed, so that those of other connectors are known.
     """
 
     results: list[JobResult] = field(default_factory=list)
     capacities: list[CapacityMessage] = field(default_factory=list)
     broken: str = ""
+    invalid: set[int] = field(default_factory=set)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         """All ranks' lists one behind the other; the core merges by job and rank."""
         if not isinstance(other, RankReport):
             raise TypeError(f"cannot merge the report of a rank with {type(other).__name__}")
         broken = self.broken or other.broken
-        return RankReport(self.results + other.results, self.capacities + other.capacities, broken)
+        results, capacities = self.results + other.results, self.capacities + other.capacities
+        return RankReport(results, capacities, broken, self.invalid | other.invalid)

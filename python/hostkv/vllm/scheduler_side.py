@@ -15,7 +15,7 @@ from vllm.logger import init_logger
 
 import hostkv
 from hostkv import _core
-from hostkv.vllm import compat, events, geometry, options, start_report
+from hostkv.vllm import compat, events, foreign_failures, geometry, options, start_report
 from hostkv.vllm.block_pool import BlockPoolShim
 from hostkv.vllm.failed_loads import FailedLoads
 from hostkv.vllm.guard import Guard
@@ -218,7 +218,7 @@ class SchedulerSide:
             if self._failed_loads.asks_first(request.request_id):
                 return None, False
             tracked.local_tokens = num_local_tokens
-            tracked.owns_blocks = False
+            tracked.owns_blocks = tracked.has_run = False
             kind, tokens, shared_prefix = self._look_up(tracked, num_local_tokens)
             if shared_prefix > (getattr(request, "shared_prefix_boundary", None) or 0):
                 request.shared_prefix_boundary = shared_prefix
@@ -308,6 +308,7 @@ class SchedulerSide:
             taken = max(0, min(num_tokens, request.num_tokens - computed))
             if tracked.hashes.lack(request.block_hashes, (computed + taken) // self._hash_tokens):
                 self._sync_tokens(tracked, computed + taken)
+            tracked.has_run = True
             scheduled += (tracked.handle, computed, taken)
         step = self.core.build_step(scheduled, self._hand_offs(output), preempted)
         if step:
@@ -369,6 +370,9 @@ class SchedulerSide:
         report = output.kv_connector_worker_meta
         self._watch.called("update_connector_output")
         self._note_failed(getattr(output, "failed_recving", None) or ())
+        requests = (tracked.request for tracked in self._requests.values())
+        if foreign_failures.were_computed_on(output, report, requests, self._pool):
+            self.reset()
         if not isinstance(report, RankReport) or self.core is None:
             return
         self._changed = True
@@ -411,8 +415,7 @@ class SchedulerSide:
             if request_id is None:
                 continue
             if status != _OK:
-                tracked = self._by_handle.get(handle)
-                if tracked is None or self._was_cut(tracked, output):
+                if (tracked := self._by_handle.get(handle)) is None or self._was_cut(tracked, output):
                     continue
                 tracked.owns_blocks = False
                 if request_id not in failed and request_id in (output.finished_recving or ()):
@@ -452,7 +455,7 @@ class SchedulerSide:
                 computed = max(0, min(request.num_computed_tokens, request.num_tokens - 1))
                 self._sync_tokens(tracked, computed)
         with self._guard("request_finished_all_groups"):
-            self._forget(tracked, computed if tracked.owns_blocks else 0)
+            self._forget(tracked, computed if tracked.owns_blocks and tracked.has_run else 0)
 
     def has_pending_work(self) -> bool:
         if self._ended:

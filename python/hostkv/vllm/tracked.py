@@ -49,5 +49,6 @@ class Tracked:
     hashes: HandedHashes = field(default_factory=HandedHashes)
     local_tokens: int = 0  # of the last lookup
     owns_blocks: bool = False
+    has_run: bool = False  # on them: before, they may be the targets of a load that is not ours
     admission: int = 0  # the step in which the engine gave it its blocks
     tails: list[tuple[int, int, int, int]] | None = None  # hand-offs that no step will carry

@@ -59,6 +59,7 @@ class WorkerSide:
         self._cut_in_place = False
         self._bad_blocks: dict[str, set[int]] = {}  # of failed loads, as far as all of them are known
         self._invalid_blocks: set[int] = set()
+        self._told_invalid: set[int] = set()  # for the report of the same step
         self._load_began: dict[str, float] = {}
         self._load_seconds: list[float] = []  # of loads that ended since the last statistics
         self._finished: set[str] = set()
@@ -169,6 +170,7 @@ class WorkerSide:
     def take_invalid_blocks(self) -> set[int]:
         """get_block_ids_with_load_errors: in the step in which their load is told to have ended."""
         invalid, self._invalid_blocks = self._invalid_blocks, set()
+        self._told_invalid |= invalid
         return invalid
 
     def end_step(self) -> None:
@@ -190,7 +192,8 @@ class WorkerSide:
         if self._guard.broken and not self._broken_told:
             self._broken_told = True
             broken = f"rank {self._rank} failed in {self._guard.cause}"
-        return RankReport(results, capacities, broken) if results or capacities or broken else None
+        invalid, self._told_invalid = self._told_invalid, set()
+        return RankReport(results, capacities, broken, invalid) if results or capacities or broken or invalid else None
 
     def take_stats(self) -> HostKVStats | None:
         """None where nothing happened since the last call: an idle connector ships nothing."""
@@ -287,6 +290,6 @@ class WorkerSide:
 
 
 def _lost(result: JobResult) -> JobResult:
-    """The copy ended; what it wrote is not there any more."""
-    epoch, job, rank, status, rows = result
-    return epoch, job, rank, status if status != _OK else _UNAVAILABLE, rows
+    """The copy ended; nothing of what it wrote is there any more."""
+    epoch, job, rank, status, _ = result
+    return epoch, job, rank, status if status != _OK else _UNAVAILABLE, []

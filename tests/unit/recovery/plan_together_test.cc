@@ -122,13 +122,16 @@ TEST(PlanTogether, HandsTheFailureOfTheCollectiveOnAndUsesNothing) {
 
 TEST(PlanTogether, RefusesABrokenViewBeforeItCallsAnybody) {
   const Geometry geometry = resolved({.groups = {full(16)}});
-  const std::vector<HeldTables> broken = {{1, -1, {{1}}}};
-  auto ranks = create_in_process_collective(2, std::chrono::minutes(5)).value();
-  CountedCollective collective(*ranks[0]);
-  RecoveryPlanner planner(geometry);
-  EXPECT_EQ(plan_together(planner, collective, HeldViews(broken).all(), {}).error().code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(collective.num_calls, 0);
+  for (const std::int64_t settled_tokens : {std::int64_t{-1}, std::int64_t{1} << 60U}) {
+    const std::vector<HeldTables> broken = {{1, settled_tokens, {{1}}}};
+    auto ranks = create_in_process_collective(2, std::chrono::minutes(5)).value();
+    CountedCollective collective(*ranks[0]);
+    RecoveryPlanner planner(geometry);
+    const std::vector<FailedLoad> failed = {failed_load(1, 0, 1)};
+    EXPECT_EQ(plan_together(planner, collective, HeldViews(broken).all(), failed).error().code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_EQ(collective.num_calls, 0);
+  }
 }
 
 }  // namespace

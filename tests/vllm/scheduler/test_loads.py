@@ -182,3 +182,28 @@ def test_one_that_is_preempted_does_not_wait_for_failed_loads_behind_it(engine_o
     assert [request.request_id for request in engine.scheduler.waiting] == ["c", "a", "b"]
     engine.run_until_idle(limit=50)
     assert set(engine.outputs) >= {"a", "b", "c"}
+
+
+def test_a_load_of_two_jobs_that_a_reset_has_made_void_is_not_gone_on_behind(engine_of, tokens):
+    """One job has failed in part before the reset, the other one ends well behind it."""
+    engine = engine_of("full")
+    prompt = tokens(1, 330)
+    engine.run("first", prompt)
+    probe = engine.add("probe", prompt)
+    (head,) = engine.pool.get_cached_block(probe.block_hashes[0], [0])
+    engine.run_until_idle()
+    engine.pool.evict_blocks({head.block_id})  # the rest of the chain is copied from block to block
+    engine.ranks.hold = lambda job, rank: job.direction != "store"
+    engine.add("again", prompt)
+    engine.step()
+    assert {job.direction for job in engine.ranks.seen if job.request == "again"} == {"load", "device_copy"}
+    engine.ranks.hold = lambda job, rank: job.direction == "load"
+    engine.ranks.fail = lambda job, rank: job.direction == "device_copy"
+    engine.ranks.failed_rows = lambda job, rank: [job.blocks[4][:2]]
+    engine.step()
+    engine.scheduler.reset_prefix_cache(reset_connector=True)
+    engine.ranks.hold = engine.ranks.fail = lambda job, rank: False
+    scheduled = 0
+    while engine.scheduler.has_requests():
+        scheduled += engine.step().total_num_scheduled_tokens
+    assert scheduled == len(prompt), "nothing of before the reset is used"
