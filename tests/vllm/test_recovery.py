@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support import cases
 from support.compare import assert_right
-from support.engine import Engine
-from support.hooks import CoreProxy, Job, Target, faults
+from support.engine import Engine, EngineConfig
+from support.hooks import CoreProxy, Job, Target, faults, flip_byte
 from support.oracle import Oracle
 from support.rest import assert_at_rest
 from support.theory import Geometry, Group, resume_boundary
@@ -96,6 +96,12 @@ def boundaries_of(engine: Engine, states: set[int]) -> list[int]:
     return [boundary for boundary in all_of_them if boundary in states or not geometry.has_state]
 
 
+@pytest.fixture
+def engine(folder: Path, engines: Any) -> Engine:
+    """Every loaded block is held against its checksum."""
+    return engines.get(EngineConfig.of(folder, {"checksums": "all"}))
+
+
 def test_a_block_of_each_group_fails_at_each_depth(engine: Engine, folder: Path, oracle: Oracle) -> None:
     (expected,) = oracle.answers(folder, [cases.PROMPT])
     resumed = set()
@@ -137,12 +143,8 @@ def fail_at(engine: Engine, proxy: CoreProxy, depth: tuple[int, int], boundaries
     return resumed
 
 
-def test_flipped_byte_is_caught_before_a_token_is_computed(folder: Path, engines: Any, oracle: Oracle) -> None:
-    """With checksums of all blocks: recovered, counted, and as exact as ever."""
-    from support.engine import EngineConfig
-    from support.hooks import flip_byte
-
-    engine = engines.get(EngineConfig.of(folder, {"checksums": "all"}))
+def test_flipped_byte_is_caught_before_a_token_is_computed(engine: Engine, folder: Path, oracle: Oracle) -> None:
+    """Recovered, counted, and as exact as ever."""
     (expected,) = oracle.answers(folder, [cases.PROMPT])
     engine.ask(cases.PROMPT)
     with faults(engine) as proxy:
