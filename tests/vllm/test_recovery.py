@@ -20,7 +20,11 @@ from support.theory import Geometry, Group, resume_boundary
 
 GRID = 64  # a recurrence in bfloat16 is equal to the last bit only where chunks end on it
 
-pytestmark = [pytest.mark.run_ahead("llama", "granite"), pytest.mark.v2("llama"), pytest.mark.v2_long]
+pytestmark = [
+    pytest.mark.run_ahead("granite"),
+    pytest.mark.run_ahead_long("llama", "granite"),
+    pytest.mark.v2_long("llama", "granite"),
+]
 
 
 @contextmanager

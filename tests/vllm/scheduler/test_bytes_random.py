@@ -18,7 +18,7 @@ from bytes_model.shapes import MODES
 
 from hostkv.vllm import scheduler_side
 
-NUM_STEPS = 40_000  # of all runs together
+NUM_STEPS = 24_000  # of all runs together
 MOST_ENGINES = 40
 FIRST_HASHES = (0, 1, 64)  # a lookup begins with so few of a prompt's, or with all of those of a short one
 SEEN_BY_ALL = ("aborts", "resets", "device hits", "host hits", "preempted", "loads", "failures")
