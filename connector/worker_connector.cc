@@ -261,14 +261,13 @@ void WorkerConnectorImpl::end_copy(const TransferResult& result) {
     return;
   }
   Accepted& accepted = at->second;
-  const std::vector<bool> failed = result.status == StatusCode::kOk
-                                       ? std::vector<bool>(accepted.job.blocks.size(), false)
-                                       : failed_blocks(accepted, result.failed_runs);
-  accepted.copied = JobResult{.epoch = accepted.epoch,
-                              .job = result.id,
-                              .rank = spec_.rank,
-                              .status = result.status,
-                              .failed = list_of(accepted, failed)};
+  accepted.copied =
+      JobResult{.epoch = accepted.epoch, .job = result.id, .rank = spec_.rank, .status = result.status, .failed = {}};
+  std::vector<bool> failed;  // empty: none
+  if (result.status != StatusCode::kOk) {
+    failed = failed_blocks(accepted, result.failed_runs);
+    accepted.copied->failed = list_of(accepted, failed);
+  }
   moved_bytes(accepted.job.direction) += result.bytes_moved;
   record_stored(accepted, failed);
   if (!accepted.in_check) {

@@ -15,6 +15,7 @@ std::size_t WorkerConnectorImpl::place_of(const StepBlock& block) const {
 }
 
 // Those blocks of a store that have arrived; also of a job that failed in part, whose other sets are published.
+// `failed`: [blocks of the job], or empty: none.
 void WorkerConnectorImpl::record_stored(Accepted& accepted, const std::vector<bool>& failed) {
   if (checksums_ && accepted.job.direction == Direction::kStore) {
     accepted.in_check = checksums_->record(accepted.job.id, blocks_to_check(accepted, failed));

@@ -38,25 +38,23 @@ bool BlockChecksums::covers(std::size_t place) const {
   return place < sums_.size() && (mode_ == ChecksumMode::kAll || (place * kOddFraction) >> kTopBits == 0);
 }
 
-bool BlockChecksums::covers_any(std::span<const Block> blocks) const {
-  return std::ranges::any_of(blocks, [&](const Block& block) { return covers(block.place); });
-}
-
 bool BlockChecksums::record(JobId job, std::vector<Block> blocks) {
-  if (!covers_any(blocks)) {
-    return false;
-  }
-  begin_job();
-  stores_.stream.enqueue([this, job, blocks = std::move(blocks)] { record_now(job, blocks); });
-  return true;
+  return start(stores_, &BlockChecksums::record_now, job, std::move(blocks));
 }
 
 bool BlockChecksums::verify(JobId job, std::vector<Block> blocks) {
-  if (!covers_any(blocks)) {
+  return start(loads_, &BlockChecksums::verify_now, job, std::move(blocks));
+}
+
+bool BlockChecksums::start(Lane& lane, Work work, JobId job, std::vector<Block> blocks) {
+  if (!std::ranges::any_of(blocks, [&](const Block& block) { return covers(block.place); })) {
     return false;
   }
-  begin_job();
-  loads_.stream.enqueue([this, job, blocks = std::move(blocks)] { verify_now(job, blocks); });
+  {
+    const std::lock_guard lock(mutex_);
+    ++jobs_in_flight_;
+  }
+  lane.stream.enqueue([this, work, job, blocks = std::move(blocks)] { (this->*work)(job, blocks); });
   return true;
 }
 
@@ -86,11 +84,6 @@ void BlockChecksums::verify_now(JobId job, std::span<const Block> blocks) {
     }
   }
   end_job(std::move(result));
-}
-
-void BlockChecksums::begin_job() {
-  const std::lock_guard lock(mutex_);
-  ++jobs_in_flight_;
 }
 
 void BlockChecksums::end_job(Result result) {

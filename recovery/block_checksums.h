@@ -58,10 +58,11 @@ class BlockChecksums {
     HostStream stream;  // the last to be made, the first to go
   };
 
-  [[nodiscard]] bool covers_any(std::span<const Block> blocks) const;
+  using Work = void (BlockChecksums::*)(JobId job, std::span<const Block> blocks);
+
+  bool start(Lane& lane, Work work, JobId job, std::vector<Block> blocks);
   void record_now(JobId job, std::span<const Block> blocks);
   void verify_now(JobId job, std::span<const Block> blocks);
-  void begin_job();
   void end_job(Result result);
 
   ChecksumMode mode_;

@@ -135,6 +135,19 @@ std::size_t PlanBuilder::num_bytes(std::size_t request, Touch touch) const {
   return num_entries;
 }
 
+template <class Visit>
+void PlanBuilder::for_each_entry(std::size_t request, const Visit& visit) const {
+  for (std::uint32_t i = 0; i < geometry_->num_groups(); ++i) {
+    const GroupIndex g{i};
+    if (!takes_part(g)) {
+      continue;
+    }
+    for (const BlockId block : requests_[request].groups[i].table) {
+      visit(g, block);
+    }
+  }
+}
+
 void PlanBuilder::write(std::size_t request, Touch touch, std::span<std::uint8_t> bytes) {
   if (touch == Touch::kNone) {
     return;
@@ -145,34 +158,22 @@ void PlanBuilder::write(std::size_t request, Touch touch, std::span<std::uint8_t
     return;
   }
   auto byte = bytes.begin();
-  for (std::uint32_t i = 0; i < geometry_->num_groups(); ++i) {
-    const GroupIndex g{i};
-    if (!takes_part(g)) {
-      continue;
-    }
-    for (const BlockId block : requests_[request].groups[i].table) {
-      *byte++ = findable_.contains(g, block) ? kEntryFindable : bad_.has_failed(g, block) ? kEntryFailed : kEntryGood;
-    }
-  }
+  for_each_entry(request, [&](GroupIndex g, BlockId block) {
+    *byte++ = findable_.contains(g, block) ? kEntryFindable : bad_.has_failed(g, block) ? kEntryFailed : kEntryGood;
+  });
 }
 
 void PlanBuilder::add_entries(std::size_t request, std::span<const std::uint8_t> bytes) {
   auto byte = bytes.begin();
-  for (std::uint32_t i = 0; i < geometry_->num_groups(); ++i) {
-    const GroupIndex g{i};
-    if (!takes_part(g)) {
-      continue;
+  for_each_entry(request, [&](GroupIndex g, BlockId block) {
+    const std::uint8_t entry = *byte++;
+    if (entry != kEntryGood) {
+      bad_.add_failed(g, block);
     }
-    for (const BlockId block : requests_[request].groups[i].table) {
-      const std::uint8_t entry = *byte++;
-      if (entry != kEntryGood) {
-        bad_.add_failed(g, block);
-      }
-      if (entry == kEntryFindable) {
-        findable_.add(g, block);
-      }
+    if (entry == kEntryFindable) {
+      findable_.add(g, block);
     }
-  }
+  });
 }
 
 RecoveryPlan PlanBuilder::build(std::span<const Touch> touches, std::span<const std::span<const std::uint8_t>> safe) {

@@ -62,6 +62,9 @@ class PlanBuilder {
   };
 
   [[nodiscard]] bool takes_part(GroupIndex group) const;
+  // visit(group, block) for every table entry of the groups that take part, always in the same order.
+  template <class Visit>
+  void for_each_entry(std::size_t request, const Visit& visit) const;
   [[nodiscard]] std::optional<std::size_t> find_request(RequestId id) const;
   [[nodiscard]] bool is_synchronous(std::size_t request) const {
     return requests_[request].mode == LoadMode::kSynchronous;

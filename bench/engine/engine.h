@@ -26,6 +26,7 @@
 #include "hostkv/geometry.h"
 #include "hostkv/metrics.h"
 #include "hostkv/options.h"
+#include "hostkv/recovery.h"
 #include "hostkv/status.h"
 #include "hostkv/transfer_backend.h"
 #include "hostkv/types.h"
@@ -53,13 +54,6 @@ enum class Scheduling : std::uint8_t { kSync, kAsync };
 // Where the state of a prompt's tail is kept, N tokens, hash blocks of h (fine hits): floor((N - 1) / h) x h, with a
 // draft group floor(N / h) x h - h (vLLM from 0.32 on); or floor(N / h) x h (up to 0.31).
 enum class TailRule : std::uint8_t { kBeforeLastToken, kLastHash };
-
-// When a request whose hit is on the host runs. kAsynchronous: in a step after its load has ended. kSynchronous: in the
-// step that plans the load, whose forward waits for it (vLLM's load_kv_async false). The engine then sends the loads of
-// a pass in a message of their own, waits for them, takes their outcomes, and only now schedules who was loaded: to the
-// connector these are loads as always, and nobody is scheduled before its outcome. A load that fails leaves its request
-// out of the step. With Scheduling::kAsync the forwards in flight are waited for as well.
-enum class LoadMode : std::uint8_t { kAsynchronous, kSynchronous };
 
 struct EngineConfig {
   GeometrySpec geometry;                   // page_bytes is ignored: payload_bytes decides
@@ -93,6 +87,11 @@ struct EngineConfig {
   std::function<std::unique_ptr<TransferBackend>(RankIndex, std::unique_ptr<TransferBackend>)> decorate_backend;
   Scheduling scheduling = Scheduling::kSync;
   std::int64_t steps_in_flight = 1;  // kAsync: a step is planned before the results of so many are known. 1 .. 2
+  // When a request whose hit is on the host runs. kAsynchronous: in a step after its load has ended. kSynchronous: in
+  // the step that plans the load, whose forward waits for it (vLLM's load_kv_async false). The engine then sends the
+  // loads of a pass in a message of their own, waits for them, takes their outcomes, and only now schedules who was
+  // loaded: to the connector these are loads as always, and nobody is scheduled before its outcome. A load that fails
+  // leaves its request out of the step. With Scheduling::kAsync the forwards in flight are waited for as well.
   LoadMode load_mode = LoadMode::kAsynchronous;
 
   [[nodiscard]] std::int64_t steps_ahead() const { return scheduling == Scheduling::kAsync ? steps_in_flight : 0; }

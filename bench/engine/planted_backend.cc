@@ -6,26 +6,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "bench/engine/forwarding_backend.h"
+
 namespace hostkv::bench {
 namespace {
-
-// Passes everything on; the plants override submit().
-class ForwardingBackend : public TransferBackend {
- public:
-  explicit ForwardingBackend(std::unique_ptr<TransferBackend> inner) : inner_(std::move(inner)) {}
-
-  [[nodiscard]] BackendCapabilities capabilities() const override { return inner_->capabilities(); }
-  Result<RegionId> register_region(const RegionDesc& region) override { return inner_->register_region(region); }
-  Status unregister_region(RegionId region) override { return inner_->unregister_region(region); }
-  Status submit(TransferJob job) override { return inner_->submit(std::move(job)); }
-  std::size_t poll(std::span<TransferResult> results) override { return inner_->poll(results); }
-  Status wait(JobId job, std::chrono::nanoseconds timeout) override { return inner_->wait(job, timeout); }
-  Status cancel(JobId job) override { return inner_->cancel(job); }
-  Status drain(std::chrono::nanoseconds timeout) override { return inner_->drain(timeout); }
-
- private:
-  std::unique_ptr<TransferBackend> inner_;
-};
 
 class CorruptingBackend final : public ForwardingBackend {
  public:

@@ -331,11 +331,11 @@ struct WorkerSpec {
   std::int64_t num_ranks = 1;
 };
 
-// Thread-safety: one thread, the worker's step thread. Copies run on the backend's threads.
-// Ownership: owns its host pool and the backend. The regions of the layout are the engine's and must stay until
-// shutdown().
-// Cost: each call is O(blocks of this step); none waits for a copy, except wait_idle and shutdown.
-// Failure: garbage metadata is refused whole with kInvalidArgument and changes nothing.
+// Thread-safety: one thread, the worker's step thread. Copies run on the backend's threads, checksums (option
+// checksums) on two of its own and what they share work with; a job has its result when both have ended. Ownership:
+// owns its host pool and the backend. The regions of the layout are the engine's and must stay until shutdown(). Cost:
+// each call is O(blocks of this step); none waits for a copy, except wait_idle and shutdown. Failure: garbage metadata
+// is refused whole with kInvalidArgument and changes nothing.
 class WorkerConnector {
  public:
   // A null `backend` is the host backend with options.copy_threads. kInvalidArgument: as SchedulerConnector::create, or
@@ -370,8 +370,9 @@ class WorkerConnector {
   // Results since the last poll; ends the step.
   virtual Result<std::vector<JobResult>> poll() = 0;
 
-  // Until no copy that was submitted is in flight; for engines that must not go on, and for tests. Jobs that found the
-  // backend's queue full are submitted in later steps and not waited for. kDeadlineExceeded after `timeout`.
+  // Until no copy that was submitted is in flight, and no checksum is being taken; for engines that must not go on, and
+  // for tests. Jobs that found the backend's queue full are submitted in later steps and not waited for.
+  // kDeadlineExceeded after `timeout`.
   virtual Status wait_idle(std::chrono::nanoseconds timeout) = 0;
   // The bytes of one place of the pool, for tests and tools; until shutdown(). A copy in flight may be writing them.
   // kFailedPrecondition: no layout was registered yet. kInvalidArgument: the group has no such place.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +88,25 @@ inline void draw_scheduling(EngineConfig& config, std::uint64_t seed) {
 // Now and then the answer ends by itself, which a scheduler that runs ahead learns late.
 inline void draw_end(Random& random, RequestSpec& request) {
   if (hostkv::testing::one_in(random, 4)) request.end_after_tokens = pick(random, 1, request.max_new_tokens);
+}
+
+// What a request that runs to its end says, as far as it could be seen, and where states of it were handed off.
+struct HandedOff {
+  std::vector<std::int32_t> tokens;
+  std::set<std::int64_t> boundaries;
+};
+inline HandedOff run_watching_hand_offs(EngineImpl& engine, RequestId id) {
+  HandedOff seen;
+  while (!engine.idle()) {
+    if (const Request* request = engine.request(id)) seen.tokens = request->tokens;
+    const Status status = engine.step();
+    if (!status.ok()) {
+      ADD_FAILURE() << status.to_string();
+      break;
+    }
+    for (const BoundaryHandOff& entry : engine.last_plan().hand_offs) seen.boundaries.insert(entry.boundary_tokens);
+  }
+  return seen;
 }
 
 // Properties try the seeds from here on, one a round.

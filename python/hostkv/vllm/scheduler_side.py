@@ -370,8 +370,7 @@ class SchedulerSide:
         report = output.kv_connector_worker_meta
         self._watch.called("update_connector_output")
         self._note_failed(getattr(output, "failed_recving", None) or ())
-        requests = (tracked.request for tracked in self._requests.values())
-        if foreign_failures.were_computed_on(output, report, requests, self._pool):
+        if foreign_failures.were_computed_on(output, report, self._requests, self._pool):
             self.reset()
         if not isinstance(report, RankReport) or self.core is None:
             return

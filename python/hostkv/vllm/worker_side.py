@@ -169,9 +169,10 @@ class WorkerSide:
 
     def take_invalid_blocks(self) -> set[int]:
         """get_block_ids_with_load_errors: in the step in which their load is told to have ended."""
-        invalid, self._invalid_blocks = self._invalid_blocks, set()
-        self._told_invalid |= invalid
-        return invalid
+        if self._invalid_blocks:
+            self._told_invalid, self._invalid_blocks = self._invalid_blocks, set()
+            return set(self._told_invalid)
+        return set()
 
     def end_step(self) -> None:
         """clear_connector_metadata: the last hook of every step."""

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/engine/forwarding_backend.h"
 #include "tests/property/engine/faulty_run.h"
 
 namespace hostkv::bench::testing {
@@ -29,35 +30,27 @@ class StoredBytes {
 };
 
 // Changes nothing; writes down the targets of stores.
-class WatchesStores final : public TransferBackend {
+class WatchesStores final : public ForwardingBackend {
  public:
   WatchesStores(std::unique_ptr<TransferBackend> inner, StoredBytes& stored)
-      : inner_(std::move(inner)), stored_(stored) {}
+      : ForwardingBackend(std::move(inner)), stored_(stored) {}
 
-  [[nodiscard]] BackendCapabilities capabilities() const override { return inner_->capabilities(); }
   Result<RegionId> register_region(const RegionDesc& region) override {
-    Result<RegionId> id = inner_->register_region(region);
-    if (id && region.medium == Medium::kHost) {
+    if (region.medium == Medium::kHost) {
       host_ = static_cast<std::byte*>(region.base);
     }
-    return id;
+    return ForwardingBackend::register_region(region);
   }
-  Status unregister_region(RegionId region) override { return inner_->unregister_region(region); }
   Status submit(TransferJob job) override {
     if (job.direction == Direction::kStore) {
       for (const CopyRun& run : job.runs) {
         stored_.add({host_ + run.dst_offset_bytes, static_cast<std::size_t>(run.size_bytes)});
       }
     }
-    return inner_->submit(std::move(job));
+    return ForwardingBackend::submit(std::move(job));
   }
-  std::size_t poll(std::span<TransferResult> results) override { return inner_->poll(results); }
-  Status wait(JobId job, std::chrono::nanoseconds timeout) override { return inner_->wait(job, timeout); }
-  Status cancel(JobId job) override { return inner_->cancel(job); }
-  Status drain(std::chrono::nanoseconds timeout) override { return inner_->drain(timeout); }
 
  private:
-  std::unique_ptr<TransferBackend> inner_;
   StoredBytes& stored_;
   std::byte* host_ = nullptr;
 };

@@ -65,13 +65,7 @@ TEST(Speculative, AStateThatAcceptedDraftsPassIsHandedOffAndFound) {
   const auto engine = make_engine(config);
   const Result<RequestId> id = engine->add_request({.prompt_tokens = make_prompt(20), .max_new_tokens = 200});
   ASSERT_TRUE(id);
-  std::vector<std::int32_t> tokens;
-  std::set<std::int64_t> boundaries;
-  while (!engine->idle()) {
-    if (const Request* request = engine->request(*id)) tokens = request->tokens;
-    ASSERT_TRUE(engine->step().ok());
-    for (const BoundaryHandOff& entry : engine->last_plan().hand_offs) boundaries.insert(entry.boundary_tokens);
-  }
+  auto [tokens, boundaries] = run_watching_hand_offs(*engine, *id);
   EXPECT_EQ(boundaries, (std::set<std::int64_t>{32, 64, 96, 128, 160, 192}));
   engine->take_reports();
   tokens.resize(193);
